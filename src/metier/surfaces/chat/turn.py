@@ -6,12 +6,11 @@ same. A turn is bounded in rounds, calls per round, characters and silence. Howe
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -29,12 +28,13 @@ from metier.errors import MetierError
 from metier.policy.decide import Request
 from metier.record.store import Frame
 from metier.record.writer import system_clock
+from metier.running.sandbox.stopping import stopped_by
 from metier.session.operation import Operation, R
 from metier.session.operations import Call, Invoke, Load
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 from metier.surfaces.chat import history, models
-from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
+from metier.surfaces.chat.chat_store import ChatBusy, Head, Status, close
 from metier.surfaces.chat.demo_model import CALLED
 from metier.surfaces.chat.history import SHORTENED, FittedMessages
 from metier.surfaces.chat.items import (
@@ -53,6 +53,9 @@ from metier.surfaces.chat.live import CHOICES, LiveTurn, TurnQuestions
 from metier.surfaces.chat.model_choice import TEXT_CHARACTERS, ModelChoice
 from metier.values.results import Invocation, Loaded
 from metier.values.skill import Skill, wire_name
+
+if TYPE_CHECKING:
+    from metier.surfaces.chat.engine import Chats
 
 BASE: Final = (
     "You are a helpful assistant with access to skills. Answer in the language of the user, in Markdown. "
@@ -91,36 +94,20 @@ class _NoSuchModel(Exception):
     """The server does not have the model that a skill asked for."""
 
 
-class Work(Protocol):
-    """Calls a function of the session in a thread, on behalf of the chat."""
-
-    def __call__(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Awaitable[T]: ...
-
-
 class Turn:
-    """One running turn. Lives in the event loop; the session is called in threads through `work`."""
+    """One running turn. Lives in the event loop; the session is called in threads through `_work`."""
 
-    def __init__(
-        self,
-        *,
-        chat_id: str,
-        head: Head,
-        store: ChatStore,
-        choice: ModelChoice,
-        open_session: Callable[[], Session],
-        work: Work,
-        learned: MutableMapping[str, int],
-    ) -> None:
-        """`learned` has how many characters a model takes, as far as its server has told."""
-        self.chat_id, self.head, self._learned = chat_id, head, learned
+    def __init__(self, chats: "Chats", chat_id: str, head: Head, choice: ModelChoice, *, is_first: bool) -> None:
+        """`is_first`: the chat had no turn before, so that its session is new."""
+        self.chat_id, self.head, self._chats, self._is_first = chat_id, head, chats, is_first
         self._own_choice: ModelChoice = choice
         self.choice: ModelChoice = choice
         """The model that answers now. A skill may propose another one of the same provider for its turn."""
         self.status: Status = "running"
         self.started_ms = system_clock()
         self.ended = False
-        self.live = LiveTurn(chat_id, store)
-        self._store, self._open_session, self._work = store, open_session, work
+        self._store = chats.store
+        self.live = LiveTurn(chat_id, chats.store)
         self._session: Session | None = None
         self._before: list[Item] = []
         self._step = 0
@@ -145,6 +132,15 @@ class Turn:
         self.questions.stop()
         if self.task is not None:
             self.task.cancel()
+
+    async def _work(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+        """Call a function of the session in a thread. A stop ends the script that it runs."""
+
+        def stoppable() -> T:
+            with stopped_by(self.stopping):
+                return function(*args, **named)
+
+        return await self._chats.in_thread(stoppable)
 
     @property
     def skills(self) -> list[str]:
@@ -229,21 +225,16 @@ class Turn:
         message = next((item for item in reversed(self._all) if isinstance(item, UserItem)), None)
         if message is None:
             raise TurnFailed("There is no message to answer.")
-        self._session = session = await self._work(self._open_session)
+        self._session = session = await self._work(
+            self._chats.session, self.chat_id, self.choice, is_new=self._is_first
+        )
         session.use_files({name: one.digest for name, one in files_of(self._all).items()})
         await self._call_by_name(session, message, again=new is None)
         if new is None:
             await self._work(session.state)  # learns what other processes did in earlier turns
         session.exclusive = True
-        names = {str(role): name for role, name in session.offered(wire=True).items()}
-        rules = session.profile
-        nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
         async with contextlib.AsyncExitStack() as stack:
-
-            async def open_model(choice: ModelChoice) -> Model:
-                return await stack.enter_async_context(models.opened(choice, names, nothing))
-
-            await self._rounds(open_model, session, message.text)
+            await self._rounds(stack, session, message.text)
 
     @property
     def _all(self) -> list[Item]:
@@ -324,9 +315,7 @@ class Turn:
 
     # --- rounds ---
 
-    async def _rounds(
-        self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str
-    ) -> None:
+    async def _rounds(self, stack: contextlib.AsyncExitStack, session: Session, question: str) -> None:
         async def put_back(budget: int) -> str:
             return (await self._work(session.compact, budget)).text
 
@@ -336,10 +325,14 @@ class Turn:
         offline = self._own_choice.provider == "offline"  # the guide would take the words of a file for the user's
         files = [] if offline else self._all
         texts = await asyncio.to_thread(history.texts, files, self._store.store.get_artifact)
-        conversation = FittedMessages(sent, put_back, self._learned, texts)
+        conversation = FittedMessages(sent, put_back, self._chats.learned, texts)
+
+        names = {str(role): name for role, name in session.offered(wire=True).items()}
+        rules = session.profile
+        nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
 
         async def use(choice: ModelChoice) -> Model:
-            self.choice, model = choice, await open_model(choice)
+            self.choice, model = choice, await stack.enter_async_context(models.opened(choice, names, nothing))
             await conversation.begin(choice.label, model.profile.get("context_window"))
             return model
 
@@ -386,7 +379,7 @@ class Turn:
         """One answer of the model, shown as it arrives, and the calls in it."""
         system = await self._work(session.system_prompt, BASE, message=question, wire=True)
         parameters = ModelRequestParameters(
-            function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
+            function_tools=history.definitions(await self._work(session.tools, wire=True)),
             instruction_parts=[InstructionPart(content=system)],
         )
         if self.choice.images:
@@ -417,12 +410,11 @@ class Turn:
                 raise _TooLong(models.explain(error, self.choice)) from error
             raise TurnFailed(models.explain(error, self.choice)) from error
         self._spent += spent_on(response)
-        for item in parts.values():
-            if not isinstance(item, ReasoningItem):
-                item.spent, self._spent = self._spent.as_dict(), Spent()
+        answers = [item for item in parts.values() if not isinstance(item, ReasoningItem)]
+        for item in answers:
+            item.spent, self._spent = self._spent.as_dict(), Spent()
         self._end_parts(parts)
-        has_text = any(not isinstance(item, ReasoningItem) for item in parts.values())
-        return response, self._calls(response, has_text=has_text)
+        return response, self._calls(response, has_text=bool(answers))
 
     def _show_text(self, parts: dict[int, TextItem], grown: history.Growth) -> None:
         if grown.part in parts:
