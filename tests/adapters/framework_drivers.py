@@ -32,8 +32,8 @@ from pydantic_ai.tools import ToolApproved, ToolDenied
 from scenario import Model, Step
 
 from metier import Skills
+from metier.adapters.conversation import value_of
 from metier.adapters.langchain import SkillsMiddleware
-from metier.adapters.messages import value_of
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier.session.session import Session

@@ -1,39 +1,32 @@
 """Drivers for the SDKs without a framework: plain loops against an endpoint on this machine."""
 
 import asyncio
-from typing import Generic, TypeVar, Unpack
+from typing import Any, Unpack
 
 import anthropic
 import endpoints
 import openai
-from anthropic.types import Message, MessageParam, TextBlock, ToolResultBlockParam
+from anthropic.types import Message, TextBlock
 from driver_base import DriverOptions, last_turns
-from openai.types.chat import (
-    ChatCompletion,
-    ChatCompletionMessage,
-    ChatCompletionMessageParam,
-    ChatCompletionToolMessageParam,
-)
-from openai.types.responses import Response, ResponseInputItemParam, ResponseOutputItem
-from openai.types.responses.response_input_item_param import FunctionCallOutput
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
 from scenario import Model
 
 from metier import Skills
-from metier.adapters.anthropic import MessagesRequest, MessagesSkills
-from metier.adapters.messages import value_of
-from metier.adapters.openai import ChatRequest, ChatSkills, ResponsesRequest, ResponsesSkills
+from metier.adapters.anthropic import MessagesSkills
+from metier.adapters.conversation import value_of
+from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.session.session import Session
 
 INSTRUCTIONS = "You are a joiner."
 
 
-_Skills = TypeVar("_Skills", MessagesSkills, ChatSkills, ResponsesSkills)
+class Loop:
+    """A plain loop. A subclass implements one API."""
 
-
-class Loop(Generic[_Skills]):
-    """A plain loop. A subclass implements one API, synchronously or with asyncio."""
-
-    skills: _Skills
+    kind: type[Any]
+    client: type[Any]
+    aclient: type[Any]
 
     def __init__(
         self,
@@ -47,20 +40,43 @@ class Loop(Generic[_Skills]):
         if not isinstance(skills, Session):
             options.setdefault("approve", lambda request: approves)
         self.model, self.window = model, window
-        self.start(skills, options)
-
-    def start(self, skills: Skills | Session, options: DriverOptions) -> None:
-        raise NotImplementedError
+        self.skills: Any = self.kind(skills, **options)
+        self.history: list[Any] = []
 
     @property
     def session(self) -> Session:
         return self.skills.session
 
     def say(self, message: str) -> str:
+        self.history.append({"role": "user", "content": message})
         with endpoints.serve(self.model) as url:
-            return self.run(url, message)
+            return self.run(url)
 
-    def run(self, url: str, message: str) -> str:
+    def run(self, url: str) -> str:
+        with self.client(base_url=url, api_key="none") as client:
+            answer = None
+            while answer is None:
+                response = self.create(client, self.request())
+                answer = self.take(response, self.skills.dispatch(response))
+            return answer
+
+    async def arun(self, url: str) -> str:
+        async with self.aclient(base_url=url, api_key="none") as client:
+            answer = None
+            while answer is None:
+                response = await self.create(client, self.request())
+                answer = self.take(response, await self.skills.adispatch(response))
+            return answer
+
+    def request(self) -> Any:
+        return self.skills.request(last_turns(self.history, self.window, _is_user), INSTRUCTIONS)
+
+    def create(self, client: Any, request: Any) -> Any:
+        """The response to a request, or with an asynchronous client what is to be awaited for it."""
+        raise NotImplementedError
+
+    def take(self, response: Any, results: list[Any]) -> str | None:
+        """Keep the response and the results of its calls. Return the answer, if it is one."""
         raise NotImplementedError
 
 
@@ -68,16 +84,20 @@ def _is_user(message: object) -> bool:
     return value_of(message, "role") == "user" and isinstance(value_of(message, "content"), str)
 
 
-class Anthropic(Loop[MessagesSkills]):
-    history: list[MessageParam]
+class Asynchronous(Loop):
+    """A loop with asyncio."""
 
-    def start(self, skills: Skills | Session, options: DriverOptions) -> None:
-        self.skills, self.history = MessagesSkills(skills, **options), []
+    def run(self, url: str) -> str:
+        return asyncio.run(self.arun(url))
 
-    def request(self) -> MessagesRequest:
-        return self.skills.request(last_turns(self.history, self.window, _is_user), INSTRUCTIONS)
 
-    def take(self, response: Message, results: list[ToolResultBlockParam]) -> str | None:
+class Anthropic(Loop):
+    kind, client, aclient = MessagesSkills, anthropic.Anthropic, anthropic.AsyncAnthropic
+
+    def create(self, client: Any, request: Any) -> Any:
+        return client.messages.create(model="m", max_tokens=9, **request)
+
+    def take(self, response: Message, results: list[Any]) -> str | None:
         self.history.append({"role": "assistant", "content": response.content})
         if results:
             self.history.append({"role": "user", "content": results})
@@ -86,99 +106,33 @@ class Anthropic(Loop[MessagesSkills]):
         assert isinstance(block, TextBlock)
         return block.text
 
-    def run(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        with anthropic.Anthropic(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = client.messages.create(model="m", max_tokens=9, **self.request())
-                answer = self.take(response, self.skills.dispatch(response))
-            return answer
 
+class Chat(Loop):
+    kind, client, aclient = ChatSkills, openai.OpenAI, openai.AsyncOpenAI
 
-class AnthropicAsync(Anthropic):
-    def run(self, url: str, message: str) -> str:
-        return asyncio.run(self.arun(url, message))
+    def create(self, client: Any, request: Any) -> Any:
+        return client.chat.completions.create(model="m", **request)
 
-    async def arun(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        async with anthropic.AsyncAnthropic(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = await client.messages.create(model="m", max_tokens=9, **self.request())
-                answer = self.take(response, await self.skills.adispatch(response))
-            return answer
-
-
-class Chat(Loop[ChatSkills]):
-    history: list[ChatCompletionMessageParam | ChatCompletionMessage]
-
-    def start(self, skills: Skills | Session, options: DriverOptions) -> None:
-        self.skills, self.history = ChatSkills(skills, **options), []
-
-    def request(self) -> ChatRequest:
-        return self.skills.request(last_turns(self.history, self.window, _is_user), INSTRUCTIONS)
-
-    def take(self, response: ChatCompletion, results: list[ChatCompletionToolMessageParam]) -> str | None:
+    def take(self, response: ChatCompletion, results: list[Any]) -> str | None:
         self.history += [response.choices[0].message, *results]
         return None if results else response.choices[0].message.content
 
-    def run(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        with openai.OpenAI(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = client.chat.completions.create(model="m", **self.request())
-                answer = self.take(response, self.skills.dispatch(response))
-            return answer
 
+class Responses(Loop):
+    kind, client, aclient = ResponsesSkills, openai.OpenAI, openai.AsyncOpenAI
 
-class ChatAsync(Chat):
-    def run(self, url: str, message: str) -> str:
-        return asyncio.run(self.arun(url, message))
+    def create(self, client: Any, request: Any) -> Any:
+        return client.responses.create(model="m", **request)
 
-    async def arun(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = await client.chat.completions.create(model="m", **self.request())
-                answer = self.take(response, await self.skills.adispatch(response))
-            return answer
-
-
-class Responses(Loop[ResponsesSkills]):
-    history: list[ResponseInputItemParam | ResponseOutputItem]
-
-    def start(self, skills: Skills | Session, options: DriverOptions) -> None:
-        self.skills, self.history = ResponsesSkills(skills, **options), []
-
-    def request(self) -> ResponsesRequest:
-        return self.skills.request(last_turns(self.history, self.window, _is_user), INSTRUCTIONS)
-
-    def take(self, response: Response, results: list[FunctionCallOutput]) -> str | None:
+    def take(self, response: Response, results: list[Any]) -> str | None:
         self.history += [*response.output, *results]
         return None if results else response.output_text
 
-    def run(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        with openai.OpenAI(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = client.responses.create(model="m", **self.request())
-                answer = self.take(response, self.skills.dispatch(response))
-            return answer
+
+class AnthropicAsync(Asynchronous, Anthropic): ...
 
 
-class ResponsesAsync(Responses):
-    def run(self, url: str, message: str) -> str:
-        return asyncio.run(self.arun(url, message))
+class ChatAsync(Asynchronous, Chat): ...
 
-    async def arun(self, url: str, message: str) -> str:
-        self.history.append({"role": "user", "content": message})
-        async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
-            answer = None
-            while answer is None:
-                response = await client.responses.create(model="m", **self.request())
-                answer = self.take(response, await self.skills.adispatch(response))
-            return answer
+
+class ResponsesAsync(Asynchronous, Responses): ...

@@ -47,7 +47,7 @@ except MissingExtra as error:
 @pytest.mark.parametrize(
     "broken",
     [
-        "sys.modules['metier.adapters.messages'] = None",  # a module of our own that cannot be imported
+        "sys.modules['metier.adapters.conversation'] = None",  # a module of our own that cannot be imported
         "import openai.types.chat; del openai.types.chat.ChatCompletion",  # a name that the installed framework lacks
         "import openai.types; sys.modules['openai.types.responses'] = None",  # and a module
     ],

@@ -6,7 +6,7 @@ from agents import Agent, ModelResponse, RunConfig, Runner, RunState, SessionSet
 from framework_drivers import OpenAIAgents, ScriptedAgentsModel, agents_call, agents_message, agents_response
 from scenario import LOAD, READ, RUN, Model, Step, runner, skills
 
-from metier.adapters.messages import value_of
+from metier.adapters.conversation import value_of
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 from worlds import World
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NotRequired, TypedDict, Unpack
 
 from metier import limits
-from metier.adapters.conversation import RequestPrompt, ResponseCall, SkillLoop
-from metier.adapters.messages import last_user_text, texts, value_of
+from metier.adapters.conversation import RequestPrompt, ResponseCall, SkillLoop, last_user_text, texts, value_of
 from metier.errors import report_missing
 from metier.files.shapes import is_items
 from metier.session.options import SessionOptions

@@ -9,14 +9,14 @@ import asyncio
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack
 
 from metier import limits
 from metier.app import SESSIONS, App
 from metier.errors import ConfigError, MetierError
 from metier.files.digests import digest_of
-from metier.files.shapes import is_object
+from metier.files.shapes import is_items, is_object
 from metier.files.text import utf8
 from metier.hosts.profiles import Profile
 from metier.policy.decide import Request
@@ -31,35 +31,6 @@ from metier.values.skill import JsonObject, wire_name
 
 ResponseT = TypeVar("ResponseT")
 AnswerT = TypeVar("AnswerT")
-
-
-class LoadedEntry(TypedDict):
-    """The fields that are used here of a loaded skill in `Session.state()`."""
-
-    name: str
-    ref: str
-    rendered: str
-    """The digest of the text that the model was given."""
-
-
-class AskedRequest(TypedDict):
-    """A request for approval as data: its fields, and what to show to the person who answers it."""
-
-    tool: str
-    skill: str
-    path: str
-    command: str
-    """The script and its arguments, quoted as for a shell."""
-    digest: str
-    content: str
-    before: str
-    arguments: list[str]
-    grants: list[str]
-    folder: str
-    foreign: bool
-    project: str
-    question: JsonObject
-    """The title, the facts, the content and the meaning of each answer; `text` has all of it as text."""
 
 
 class RequestPrompt(NamedTuple):
@@ -158,10 +129,10 @@ class Conversation:
                 left -= len(part)
         return joined("These skills were loaded earlier in this conversation:", *reversed(parts)) if parts else ""
 
-    def _missing(self, context: Sequence[str]) -> list[tuple[LoadedEntry, str]]:
+    def _missing(self, context: Sequence[str]) -> list[tuple[dict[str, str], str]]:
         present = {digest_of(utf8(text)) for text in context}
-        missing: list[tuple[LoadedEntry, str]] = []
-        loaded: list[LoadedEntry] = self.session.state()["loaded"]
+        missing: list[tuple[dict[str, str], str]] = []
+        loaded: list[dict[str, str]] = self.session.state()["loaded"]
         for entry in loaded:
             if entry["rendered"] in present:
                 continue
@@ -360,8 +331,12 @@ def tool_names(profile: Profile) -> list[str]:
     return [wire_name(name) for name in profile.tools.by_role().values()]
 
 
-def shown(requests: Iterable[Request]) -> list[AskedRequest]:
-    """Requests as data, for the person who answers them."""
+def shown(requests: Iterable[Request]) -> list[JsonObject]:
+    """Requests as data, for the person who answers them: their fields, and what to show.
+
+    `command` is the script and its arguments, quoted as for a shell. `question` has the title, the facts, the content
+    and the meaning of each answer; its `text` has all of it as text.
+    """
     return [
         {
             "tool": request.tool,
@@ -398,3 +373,35 @@ def decoded(arguments: str | None) -> object:
 def call_key(tool: str, arguments: Mapping[str, object]) -> str:
     """A key that is equal for equal calls."""
     return json.dumps([tool, arguments], sort_keys=True, default=str)
+
+
+# --- the messages of a request ---
+#
+# They come from the caller and may be dicts or objects, in any form that an SDK accepts. An item without text yields
+# nothing, so no form raises.
+
+
+def value_of(item: object, name: str) -> object:
+    """A field of a message: the key of a dict or the attribute of an object; `None` if it has none."""
+    return item.get(name) if is_object(item) else getattr(item, name, None)
+
+
+def texts(items: Iterable[object]) -> Iterator[str]:
+    """The texts of messages and parts (their `content`) and of tool results (their `output`)."""
+    for item in items:
+        for content in (value_of(item, "content"), value_of(item, "output")):
+            for part in content if is_items(content) else [content]:
+                text = part if isinstance(part, str) else value_of(part, "text")
+                if isinstance(text, str):
+                    yield text
+
+
+def is_instruction(item: object) -> bool:
+    """Whether a message is a system prompt: of the role `system`, or `developer` as some models call it."""
+    return value_of(item, "role") in ("system", "developer")
+
+
+def last_user_text(items: Iterable[object]) -> str | None:
+    """The user's latest text."""
+    found = [text for item in items if value_of(item, "role") == "user" for text in texts([item])]
+    return found[-1] if found else None

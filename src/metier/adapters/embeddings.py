@@ -71,7 +71,8 @@ class EmbeddingRanker:
 
     def __init__(self, model: "str | EmbeddingModel | Embedding", *, cache: str | None = None) -> None:
         """`model` is a name such as `openai:text-embedding-3-small`, or a model; `cache` is a file for the vectors."""
-        self._embedding: Embedding = cast("Embedding", model) if _embeds(model) else _PydanticEmbedding(model)
+        embeds = not isinstance(model, str) and callable(getattr(model, "documents", None))
+        self._embedding: Embedding = cast("Embedding", model) if embeds else _PydanticEmbedding(model)
         self._cache = _VectorCache(cache or ":memory:")
         self._shown: tuple[list[str], Any] = ([], None)
 
@@ -119,11 +120,7 @@ class _PydanticEmbedding:
         from pydantic_ai import Embedder
 
         self._embedder = Embedder(model)
-        self._name = model if isinstance(model, str) else f"{model.system}:{model.model_name}"
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name: str = model if isinstance(model, str) else f"{model.system}:{model.model_name}"
 
     def documents(self, texts: Sequence[str]) -> Vectors:
         return _result(self._embedder.embed_documents(list(texts))).embeddings
@@ -145,10 +142,6 @@ os.register_at_fork(after_in_child=_loop.cache_clear)  # a fork has no such thre
 
 def _result(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
-
-
-def _embeds(model: object) -> bool:
-    return not isinstance(model, str) and callable(getattr(model, "documents", None))
 
 
 class _VectorCache:

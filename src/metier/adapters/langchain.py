@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown
-from metier.adapters.messages import texts, value_of
+from metier.adapters.conversation import Conversation, Conversations, call_key, describe, shown, texts, value_of
 from metier.app import SESSIONS, App
 from metier.errors import report_missing
 from metier.files.shapes import is_items, is_object
@@ -113,11 +112,6 @@ def _config_value(key: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _can_resume() -> bool:
-    """Whether the running graph has a checkpointer. Without one, nobody can answer an interrupt."""
-    return _config_value(_CHECKPOINTER) is not None
-
-
 _CHECKPOINTER: Final = "__pregel_checkpointer"
 """Where a graph tells its tasks which checkpointer it has; LangGraph has no public name for it."""
 
@@ -161,7 +155,8 @@ def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = N
         return _ask(requests, tool, arguments) and known
 
     def run(**arguments: object) -> tuple[str, ToolResult]:
-        conversation, asks = find(), _can_resume()
+        conversation = find()
+        asks = _config_value(_CHECKPOINTER) is not None  # without one, nobody can answer an interrupt
         approved = answer(conversation, arguments) if asks else None
         result = conversation.call(tool.name, arguments, answer=approved, asks=asks)
         return result.text, result
@@ -199,22 +194,18 @@ def _with_status(output: object) -> object:
 
 
 def _ask(requests: Sequence[Request], tool: Tool, arguments: Mapping[str, object]) -> bool:
-    """Interrupt the graph. When it is resumed, return whether the reviewer approved."""
+    """Interrupt the graph. When it is resumed, return whether the reviewer approved.
+
+    The answer is `True`, a decision, or the decisions of a review.
+    """
     action = {"name": tool.name, "args": dict(arguments), "description": describe(requests)}
     review = {"action_name": tool.name, "allowed_decisions": ["approve", "reject"]}
-    return _approves(interrupt({"action_requests": [action], "review_configs": [review], "questions": shown(requests)}))
-
-
-def _approves(answer: object) -> bool:
-    """Whether a reviewer approved: `True`, a decision, or the decisions of a review."""
+    answer = interrupt({"action_requests": [action], "review_configs": [review], "questions": shown(requests)})
     if not is_object(answer):
         return answer is True
     decisions = answer.get("decisions", [answer])
-    return is_items(decisions) and bool(decisions) and all(_type(one) == "approve" for one in decisions)
-
-
-def _type(decision: object) -> object:
-    return decision.get("type") if is_object(decision) else None
+    approved = is_items(decisions) and all(is_object(one) and one.get("type") == "approve" for one in decisions)
+    return approved and bool(decisions)
 
 
 def _extended(base: SystemMessage | None, text: str) -> SystemMessage:

@@ -40,7 +40,7 @@ class OnnxEmbedding:
             report_missing(error, "a model in an ONNX file", "onnx")
         with open(model, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self._name = f"onnx:{os.path.basename(model)}:{digest[:16]}:{longest}"
+        self.name = f"onnx:{os.path.basename(model)}:{digest[:16]}:{longest}"
         self._session: Any = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
         self._inputs: set[str] = {one.name for one in self._session.get_inputs()}
         shape: list[object] = self._session.get_outputs()[0].shape
@@ -51,10 +51,6 @@ class OnnxEmbedding:
         self._tokenizer: Any = tokenizers.Tokenizer.from_file(tokenizer)
         self._tokenizer.enable_truncation(longest)
         self._tokenizer.enable_padding()
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def documents(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         encoded = self._tokenizer.encode_batch(list(texts))

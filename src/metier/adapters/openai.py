@@ -4,11 +4,21 @@
 that depend on the skills; `dispatch` answers the tool calls of the response. Both work with plain data.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NotRequired, TypedDict, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NotRequired, TypedDict, cast
 
-from metier.adapters.conversation import AnswerT, ResponseCall, ResponseT, SkillLoop, decoded, joined
-from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
+from metier.adapters.conversation import (
+    AnswerT,
+    ResponseCall,
+    ResponseT,
+    SkillLoop,
+    decoded,
+    is_instruction,
+    joined,
+    last_user_text,
+    texts,
+    value_of,
+)
 from metier.errors import report_missing
 from metier.session.tools import ToolResult
 
@@ -53,8 +63,17 @@ class _Loop(SkillLoop[ResponseT, AnswerT]):
 
     framework = "openai"
 
-    def _system(self, base: str, items: Sequence[object]) -> str:
-        return self.conversation.system(base, list(texts(items)), last_user_text(items)).text
+    def _sent(self, items: Iterable[object], base: str, kind: str) -> tuple[list[Any], str]:
+        """The items to send, and the system prompt; it is empty if they begin with one, which then has all of it.
+
+        The client also takes items of its own responses, though its types do not say so.
+        """
+        sent = list[Any](items)
+        own = sent[0] if sent and is_instruction(sent[0]) else None
+        prompt = self.conversation.system("" if own else base, list(texts(sent)), last_user_text(sent)).text
+        if own is None:
+            return sent, prompt
+        return [_extended(own, base, prompt, kind), *sent[1:]], ""
 
 
 class ChatSkills(_Loop[ChatCompletion, ChatCompletionToolMessageParam]):
@@ -80,15 +99,8 @@ class ChatSkills(_Loop[ChatCompletion, ChatCompletionToolMessageParam]):
 
         If yours begin with a system message, the skills are appended to that one.
         """
-        # The client also takes messages of its own responses, though its types do not say so.
-        sent = cast("list[ChatCompletionMessageParam]", list(messages))
-        own = sent[0] if sent and is_instruction(sent[0]) else None
-        prompt = self._system("" if own else system, sent)
-        if own is not None:
-            sent[0] = cast("ChatCompletionMessageParam", _extended(own, system, prompt))
-        elif prompt:
-            sent.insert(0, {"role": "system", "content": prompt})
-        request: ChatRequest = {"messages": sent}
+        sent, prompt = self._sent(messages, system, "text")
+        request: ChatRequest = {"messages": [{"role": "system", "content": prompt}, *sent] if prompt else sent}
         if every := [*tools, *self.tools()]:
             request["tools"] = every
         return request
@@ -131,14 +143,9 @@ class ResponsesSkills(_Loop[Response, FunctionCallOutput]):
 
         If your input begins with a system message, that one gets the instructions and the skills.
         """
-        # The client also takes items of its own responses, though its types do not say so.
-        sent = cast("list[ResponseInputItemParam]", list(items))
-        own = sent[0] if sent and is_instruction(sent[0]) else None
-        prompt = self._system("" if own else instructions, sent)
+        sent, prompt = self._sent(items, instructions, "input_text")
         request: ResponsesRequest = {"input": sent}
-        if own is not None:
-            sent[0] = cast("ResponseInputItemParam", _extended(own, instructions, prompt, "input_text"))
-        elif prompt:
+        if prompt:
             request["instructions"] = prompt
         if every := [*tools, *self.tools()]:
             request["tools"] = every
@@ -153,7 +160,7 @@ class ResponsesSkills(_Loop[Response, FunctionCallOutput]):
         return {"type": "function_call_output", "call_id": call_id, "output": result.text}
 
 
-def _extended(message: object, before: str, after: str, kind: str = "text") -> dict[str, object]:
+def _extended(message: object, before: str, after: str, kind: str) -> dict[str, object]:
     """A system message of the caller with text before and after its own, which may be text or a list of parts."""
     content = value_of(message, "content")
     fields = dict(cast("Mapping[str, object]", message))

@@ -14,8 +14,16 @@ from dataclasses import replace
 from typing import Unpack
 
 from metier import limits
-from metier.adapters.conversation import Conversation, decoded, describe, joined
-from metier.adapters.messages import is_instruction, last_user_text, texts, value_of
+from metier.adapters.conversation import (
+    Conversation,
+    decoded,
+    describe,
+    is_instruction,
+    joined,
+    last_user_text,
+    texts,
+    value_of,
+)
 from metier.errors import report_missing
 from metier.session.options import SessionOptions
 from metier.session.session import Session

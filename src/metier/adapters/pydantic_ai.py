@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, Unpack, get_args
 
 from metier import limits
-from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown
-from metier.adapters.messages import texts, value_of
+from metier.adapters.conversation import Conversation, Conversations, RequestPrompt, joined, shown, texts, value_of
 from metier.app import App
 from metier.errors import report_missing
 from metier.files.shapes import as_table, is_items

@@ -10,8 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from metier import replay
-from metier.surfaces.chat import fitting
-from metier.surfaces.chat.attached import FileText
+from metier.surfaces.chat import history
 from metier.surfaces.chat.items import FileItem, TextItem, UserItem
 from surfaces.chat.openai_server import Handler, ModelServer, Reply, calls, status, text
 from surfaces.chat.serving import Chatting, app_of, serving
@@ -194,7 +193,7 @@ def test_a_small_model_gets_the_message_and_as_much_of_the_file_as_it_takes(
     add(chatting, chat, "new.txt", b"n" * 18_000)
     too_long = status(400, "This model's maximum context length is 4096 tokens. Please reduce the length.")
     model.plays(too_long, too_long, too_long, text("Read."))
-    assert [item["text"] for item in chatting.say(chat, "Read the new one.")[1:]] == [fitting.SHORTENED, "Read."]
+    assert [item["text"] for item in chatting.say(chat, "Read the new one.")[1:]] == [history.SHORTENED, "Read."]
     lengths = [sum(len(message["content"]) for message in model.messages(number)) for number in range(-4, 0)]
     assert all(later < earlier * 0.6 for earlier, later in itertools.pairwise(lengths)), lengths
     content = model.messages()[-1]["content"]
@@ -207,16 +206,16 @@ def test_a_small_model_gets_the_message_and_as_much_of_the_file_as_it_takes(
 def test_files_go_with_the_message_after_them_when_older_ones_are_left_out() -> None:
     old, new = (FileItem(name=name, size=3_000, digest=name) for name in ("old", "new"))
     items = [old, UserItem(text="a"), TextItem(text="b", step=0, done=True), new, UserItem(text="c" * 500)]
-    texts = {name: FileText(name[0] * 3_000, 3_000) for name in ("old", "new")}
-    whole = fitting.fit(items, 100_000, texts)
-    assert not whole.cuts_files
+    texts = {name: history.FileText(name[0] * 3_000, 3_000) for name in ("old", "new")}
+    whole = history.fit(items, 100_000, texts)
+    assert not whole.shortened
     assert [files_in(whole.results[item.id]) for item in (old, new)] == [{"old": "o" * 3_000}, {"new": "n" * 3_000}]
-    less = fitting.fit(items, 5_000, texts)
-    assert less.cuts_files
-    assert (list(less.items), less.messages_left_out) == (items, 0)
+    less = history.fit(items, 5_000, texts)
+    assert less.shortened
+    assert (list(less.items), less.notice) == (items, "")
     assert files_in(less.results[new.id]) == {"new": "n" * 2_500}
     assert 0 < len(files_in(less.results[old.id])["old"]) < 2_000
-    least = fitting.fit(items, 2_501, texts)
+    least = history.fit(items, 2_501, texts)
     assert list(least.items) == items[3:]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from metier import replay
-from metier.surfaces.chat import fitting
+from metier.surfaces.chat import history
 from metier.surfaces.chat.items import TextItem, ToolItem, UserItem
 from surfaces.chat.openai_server import Handler, ModelServer, Reply, calls, status, text
 from surfaces.chat.serving import Chatting, kinds, serving
@@ -51,7 +51,7 @@ def test_a_chat_that_is_too_long_goes_on_with_its_newest_part(
     model.plays(taking(14_000, text("It fits."), code, message))
     shown = chatting.say(chat, "Message 6")
     assert kinds(shown) == ["user", "notice", "text"]
-    assert (shown[1]["text"], shown[2]["text"]) == (fitting.SHORTENED, "It fits.")
+    assert (shown[1]["text"], shown[2]["text"]) == (history.SHORTENED, "It fits.")
     sent = json.dumps(model.messages())
     assert "Message 6" in sent
     assert "Message 5" in sent
@@ -112,12 +112,12 @@ def test_what_fits_is_the_newest_part_in_its_order() -> None:
         ),
         ToolItem(tool="skill_run", role="run", args={}, state="done", text="r" * 9_000, step=1, call="2"),
     ]
-    whole = fitting.fit(items, 100_000)
+    whole = history.fit(items, 100_000, {})
     assert (list(whole.items), whole.notice, whole.forgets_skills) == (items, "", False)
-    cut = fitting.fit(items, 4_000)
+    cut = history.fit(items, 4_000, {})
     assert cut.results[items[4].id].startswith("r" * 2_000 + "\n[cut here: 2,000 of 9,000 characters")
     assert (cut.results[items[3].id], cut.forgets_skills) == ("b" * 900, False)
-    small = fitting.fit(items, 2_500)
-    assert (list(small.items), small.messages_left_out) == (items[2:], 2)
-    assert (small.results[items[3].id], small.forgets_skills) == (fitting.LEFT_OUT, True)
+    small = history.fit(items, 2_500, {})
+    assert list(small.items) == items[2:]
+    assert (small.results[items[3].id], small.forgets_skills) == (history.LEFT_OUT, True)
     assert small.notice == "[2 earlier messages of this chat left out to save room]"

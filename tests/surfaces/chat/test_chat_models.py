@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from metier.surfaces.chat.spending import spent_on
+from metier.surfaces.chat.items import spent_on
 from surfaces.chat.openai_server import ModelServer, chunk, raw, status, text
 from surfaces.chat.serving import Chatting, app_of, serving
 from worlds import World

@@ -4,8 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from metier.surfaces.chat.live import LiveTurn
-from metier.surfaces.chat.questions import TurnQuestions
+from metier.surfaces.chat.live import LiveTurn, TurnQuestions
 from metier.values.results import AmbiguousMention
 from worlds import World
 

@@ -12,7 +12,7 @@ import pytest
 
 from metier import Skills
 from metier.app import App
-from metier.surfaces.chat import fitting, turn
+from metier.surfaces.chat import history, turn
 from surfaces.chat.openai_server import JsonObject, ModelServer, Reply, calls, chunk, cut, held, raw, status, text
 from surfaces.chat.serving import Chatting, app_of, kinds, serving, until
 from worlds import World
@@ -291,7 +291,7 @@ def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
 ) -> None:
     skilled.skill(".agents/skills/middle", body="y" * 5_100)
     skilled.skill(".agents/skills/large", body="x" * 5_000)
-    monkeypatch.setattr(fitting, "CHARACTERS", 10_800)
+    monkeypatch.setattr(history, "CHARACTERS", 10_800)
     with with_model(skilled, model) as chatting:
         chat = chatting.chat()
         wanted = [calls(("skill_load", {"name": name})) for name in ("notes", "middle", "large")]
@@ -300,7 +300,7 @@ def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
         model.plays(text("Yes."))
         chatting.say(chat, "still there?")
         results = [one["content"] for one in model.messages() if one["role"] == "tool"]
-        assert results[0] == fitting.LEFT_OUT
+        assert results[0] == history.LEFT_OUT
         assert results[2].count("x") == 5_000
         first = next(one["content"] for one in model.messages() if one["role"] == "user")
         assert "BODY-MARKER" in first, "what a skill says is put back, because a second load would give a reminder only"

@@ -1,12 +1,12 @@
 """The full-screen picker, driven by keys: what it shows, what it switches and what it returns."""
 
-import asyncio
 import dataclasses
 import json
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,12 @@ from worlds import World
 
 SKILLS = ".agents/skills"
 SIZES = [(80, 24), (200, 50)]
-Act = Callable[["Driven"], Awaitable[None]]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 class Driven:
@@ -65,18 +70,13 @@ class Driven:
             await self.pilot.pause(0.01)
 
 
-def drive(world: World, act: Act, size: tuple[int, int] = (80, 24), query: str = "") -> PickerEntry | None:
-    """Run the picker, act on it, and return the choice."""
+@asynccontextmanager
+async def driving(world: World, size: tuple[int, int] = (80, 24), query: str = "") -> AsyncGenerator[Driven]:
+    """A picker that runs, and has ended afterwards."""
     program = PickApp(Picker(world.discover()), query)
-
-    async def run() -> None:
-        async with program.run_test(size=size) as pilot:
-            await pilot.pause()
-            driven = Driven(program, pilot)
-            await act(driven)
-
-    asyncio.run(run())
-    return program.return_value
+    async with program.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield Driven(program, pilot)
 
 
 @pytest.fixture
@@ -95,12 +95,12 @@ def shelf(world: World) -> World:
 # --- searching
 
 
-def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -> None:
+async def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -> None:
     shelf.skill(f"{SKILLS}/csv-profile", description="Looks at tables.")
     shelf.skill(f"{SKILLS}/archive", description="Has csvprof in its text.")
     shelf.skill(f"{SKILLS}/cloud-server-via-proxy-of-files", description="Other.")
 
-    async def act(driven: Driven) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*"csvprof")
         names = ["csv-profile", "cloud-server-via-proxy-of-files", "archive"]
         await driven.until(lambda: sorted(driven.names) == sorted(names))
@@ -114,24 +114,20 @@ def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -> None
         await driven.press("ctrl+u")
         await driven.until(lambda: driven.screen.typed == "" and len(driven.names) == 6)
 
-    drive(shelf, act)
 
-
-def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
+    async with driving(shelf) as driven:
         rows = driven.screen.rows
         for key, at in (("ctrl+n", 1), ("ctrl+j", 2), ("ctrl+p", 1), ("ctrl+k", 0), ("ctrl+p", 0)):
             await driven.press(key)
             assert rows.cursor == at, key
         assert driven.program.screen is driven.screen, "no palette is open"
 
-    drive(shelf, act)
-
 
 @pytest.mark.behaviour("C-100")
 @pytest.mark.parametrize("size", SIZES)
-def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World, size: tuple[int, int]) -> None:
-    async def act(driven: Driven) -> None:
+async def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World, size: tuple[int, int]) -> None:
+    async with driving(shelf, size) as driven:
         assert driven.names == ["pdf-forms", "release-notes", "spreadsheet"]
         await driven.press(*"form")
         await driven.until(lambda: driven.names == ["pdf-forms", "spreadsheet"])
@@ -141,50 +137,41 @@ def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World, size:
         await driven.press("ctrl+u")
         await driven.until(lambda: len(driven.names) == 3)
 
-    drive(shelf, act, size)
 
-
-def test_what_fits_best_comes_first(world: World) -> None:
+async def test_what_fits_best_comes_first(world: World) -> None:
     world.skill(f"{SKILLS}/a-first", description="Mentions a changelog among many other things that it does as well.")
     world.skill(f"{SKILLS}/changelog", description="Keeps it.")
 
-    async def act(driven: Driven) -> None:
+    async with driving(world) as driven:
         await driven.press(*"changelog")
         await driven.until(lambda: driven.screen.answered[0] == "changelog" and driven.names[0] == "changelog")
         assert driven.names == ["changelog", "a-first"]
 
-    drive(world, act)
 
-
-def test_words_of_a_body_are_found_by_rank(world: World) -> None:
+async def test_words_of_a_body_are_found_by_rank(world: World) -> None:
     world.skill(f"{SKILLS}/one", body="How amphibians live in ponds. " * 30)
     world.skill(f"{SKILLS}/two", body="Nothing of that kind.\n")
 
-    async def act(driven: Driven) -> None:
+    async with driving(world) as driven:
         await driven.press(*(key if key != " " else "space" for key in "amphibians in ponds"))
         await driven.until(lambda: driven.names == ["one"])
 
-    drive(world, act)
 
-
-def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*"zzzqqq")
         await driven.until(lambda: driven.names == [])
         assert "No skill matches “zzzqqq”." in "\n".join(driven.drawn)
         await driven.press("enter")
         assert driven.program.is_running
+    assert driven.program.return_value is None
 
-    assert drive(shelf, act) is None
 
-
-def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
+    async with driving(world) as driven:
         shown = "\n".join(driven.drawn)
         assert "There are no skills yet." in shown
         assert f"  {SKILLS}" in shown
-
-    drive(world, act)
 
 
 # --- scopes and other views
@@ -192,8 +179,8 @@ def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
 
 @pytest.mark.behaviour("C-101")
 @pytest.mark.parametrize("size", SIZES)
-def test_each_skill_shows_its_scope_and_views_limit_the_list_to_one(shelf: World, size: tuple[int, int]) -> None:
-    async def act(driven: Driven) -> None:
+async def test_each_skill_shows_its_scope_and_views_limit_the_list_to_one(shelf: World, size: tuple[int, int]) -> None:
+    async with driving(shelf, size) as driven:
         assert re.search(r"pdf-forms +repo ", driven.drawn[0])
         assert re.search(r"spreadsheet +user ", driven.drawn[2])
         await driven.press("ctrl+v")
@@ -202,23 +189,20 @@ def test_each_skill_shows_its_scope_and_views_limit_the_list_to_one(shelf: World
         assert driven.names == ["spreadsheet"]
         assert " user 1 " in driven.said("#views")
 
-    drive(shelf, act, size)
 
-
-def test_shadowed_skills_have_a_view_and_are_handed_over_by_path(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_shadowed_skills_have_a_view_and_are_handed_over_by_path(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*["ctrl+v"] * 3)
         assert driven.names == ["pdf-forms"]
         await driven.until(lambda: "shadowed by" in driven.preview)
         await driven.press("enter")
-
-    chosen = drive(shelf, act)
+    chosen = driven.program.return_value
     assert chosen is not None
     assert Picker(shelf.discover()).name_or_path(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
 
 
-def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*["ctrl+v"] * 4)
         assert driven.names[0] == "broken"
         assert "error" in driven.drawn[0]
@@ -226,37 +210,32 @@ def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
         await driven.press("enter")
         assert "not a valid skill" in driven.said("#status")
         assert driven.program.is_running
-
-    assert drive(shelf, act) is None
+    assert driven.program.return_value is None
 
 
 # --- switches
 
 
 @pytest.mark.behaviour("C-102")
-def test_a_switch_lasts(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_switch_lasts(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*"release")
         await driven.press("ctrl+t")
         await driven.until(lambda: "release-notes is off" in driven.said("#status"))
         assert "off" in driven.drawn[0]
-
-    drive(shelf, act)
     assert not shelf.discover()["release-notes"].enabled
 
-    async def back(driven: Driven) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*"release")
         assert re.search(r"release-notes +repo +off ", driven.drawn[0])
         await driven.press("ctrl+t")
         await driven.until(lambda: "release-notes is on" in driven.said("#status"))
-
-    drive(shelf, back)
     assert shelf.discover()["release-notes"].enabled
 
 
 @pytest.mark.behaviour("C-102")
-def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press("ctrl+t")
         await driven.until(lambda: driven.names.count("pdf-forms") == 2)
         current = driven.screen.rows.current
@@ -264,53 +243,45 @@ def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(shelf:
         assert current.tag == "off"
         await driven.press("ctrl+t")
         await driven.until(lambda: driven.names.count("pdf-forms") == 1)
-
-    drive(shelf, act)
     assert shelf.discover()["pdf-forms"].scope == "repo"
 
 
-def test_a_pin_lasts(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_pin_lasts(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press("ctrl+o")
         await driven.until(lambda: "pinned" in driven.drawn[0])
-
-    drive(shelf, act)
     assert shelf.discover()["pdf-forms"].mode == "pinned"
 
 
-def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
+async def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
     (shelf.home / ".config").mkdir(parents=True)
     (shelf.home / ".config/metier").write_text("a file where a folder should be")
 
-    async def act(driven: Driven) -> None:
+    async with driving(shelf) as driven:
         await driven.press("ctrl+t")
         await driven.until(lambda: "was not changed" in driven.said("#status"))
-
-    drive(shelf, act)
 
 
 # --- choosing
 
 
-def test_enter_hands_over_what_is_under_the_cursor(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_enter_hands_over_what_is_under_the_cursor(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press("down", "down", "up", "enter")
-
-    chosen = drive(shelf, act)
+    chosen = driven.program.return_value
     assert chosen is not None
     assert chosen.name == "release-notes"
 
 
 @pytest.mark.parametrize("keys", [["escape"], ["ctrl+c"], ["tab", "q"]])
-def test_leaving_hands_over_nothing(shelf: World, keys: list[str]) -> None:
-    async def act(driven: Driven) -> None:
+async def test_leaving_hands_over_nothing(shelf: World, keys: list[str]) -> None:
+    async with driving(shelf) as driven:
         await driven.press(*keys)
+    assert driven.program.return_value is None
 
-    assert drive(shelf, act) is None
 
-
-def test_letters_are_keys_in_the_list_and_letters_in_the_field(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_letters_are_keys_in_the_list_and_letters_in_the_field(shelf: World) -> None:
+    async with driving(shelf) as driven:
         field = driven.screen.query_one("#query", Input)
         await driven.press("q", "p", "backspace", "backspace")
         assert field.value == ""
@@ -320,43 +291,36 @@ def test_letters_are_keys_in_the_list_and_letters_in_the_field(shelf: World) -> 
         await driven.press("slash", "x")
         assert field.value == "x"
 
-    drive(shelf, act)
 
-
-def test_a_query_can_be_given_to_begin_with(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_a_query_can_be_given_to_begin_with(shelf: World) -> None:
+    async with driving(shelf, query="sheet") as driven:
         await driven.until(lambda: driven.names == ["spreadsheet"])
 
-    drive(shelf, act, query="sheet")
 
-
-def test_the_keys_are_explained_within_80_columns(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_the_keys_are_explained_within_80_columns(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.press("f1")
         assert isinstance(driven.program.screen, Keys)
         await driven.press("x")
         assert driven.program.screen is driven.screen
-
-    drive(shelf, act)
-    assert max(len(line) for line in screens._KEYS.splitlines()) <= 68
+    help_text = Path(screens.__file__).with_name("keys.txt").read_text()
+    assert max(len(line) for line in help_text.splitlines()) <= 68
 
 
 # --- the preview and live changes
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_preview_shows_the_text_and_the_files(shelf: World, size: tuple[int, int]) -> None:
-    async def act(driven: Driven) -> None:
+async def test_the_preview_shows_the_text_and_the_files(shelf: World, size: tuple[int, int]) -> None:
+    async with driving(shelf, size) as driven:
         await driven.until(lambda: "Fills forms." in driven.preview)
         await driven.until(lambda: "scripts/fill.py" in driven.preview)
         await driven.press(*["shift+down"] * 6)
         await driven.until(lambda: "# How to fill" in driven.preview)
 
-    drive(shelf, act, size)
 
-
-def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) -> None:
+    async with driving(shelf) as driven:
         driven.screen.watcher.wait_ready(PATIENCE)
         await driven.press("down")
         shelf.skill("staged/one")
@@ -368,19 +332,17 @@ def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) -> Non
         assert current is not None
         assert current.name == "release-notes", "the cursor stays on its skill"
 
-    drive(shelf, act)
-
 
 # --- hostile skills
 
 
-def test_what_a_skill_says_is_never_markup_nor_obeyed(world: World) -> None:
+async def test_what_a_skill_says_is_never_markup_nor_obeyed(world: World) -> None:
     nasty = "[red]not red[/red] [@click=app.quit]press[/] \u202ereversed \x07 " + "long " * 100
     text = f"---\nname: evil\ndescription: {json.dumps(nasty)}\n---\n\x1b[2J[bold]body[/bold] \u202e\n"
     world.skill(f"{SKILLS}/evil", text=text)
     world.skill(f"{SKILLS}/[blue]/evil-too", description="In a folder with a hostile name.")
 
-    async def act(driven: Driven) -> None:
+    async with driving(world) as driven:
         shown = "\n".join(driven.drawn)
         assert driven.names, shown
         await driven.until(lambda: "[bold]body[/bold]" in driven.preview or "evil" not in driven.names)
@@ -388,32 +350,26 @@ def test_what_a_skill_says_is_never_markup_nor_obeyed(world: World) -> None:
             assert not set(part) & {"\x1b", "\x07", "\u202e"}
         assert all(len(line) <= 80 for line in driven.drawn)
 
-    drive(world, act)
 
-
-def test_wide_letters_keep_the_columns(world: World) -> None:
+async def test_wide_letters_keep_the_columns(world: World) -> None:
     world.skill(f"{SKILLS}/japanese", description="日本語の文書を要約する。" * 20)
     world.skill(f"{SKILLS}/plain", description="Plain.")
 
-    async def act(driven: Driven) -> None:
+    async with driving(world) as driven:
         rows = driven.screen.rows
         assert {rows.render_line(y).cell_length for y in range(2)} == {rows.scrollable_content_region.width}
 
-    drive(world, act)
 
-
-def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(shelf: World) -> None:
-    async def act(driven: Driven) -> None:
+async def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(shelf: World) -> None:
+    async with driving(shelf) as driven:
         svg = driven.program.export_screenshot()
         strip = driven.screen.rows.render_line(0)
         assert any(segment.style is not None and segment.style.reverse for segment in strip)
         assert driven.program.no_color
         assert "pdf-forms" in svg
 
-    drive(shelf, act)
 
-
-def test_ten_thousand_skills_draw_only_what_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ten_thousand_skills_draw_only_what_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.skill(f"{SKILLS}/one")
     skills = world.discover()
     one = skills["one"]
@@ -422,24 +378,20 @@ def test_ten_thousand_skills_draw_only_what_is_seen(world: World, monkeypatch: p
     skills.catalog = dataclasses.replace(skills.catalog, skills=many)
     monkeypatch.setattr(skills, "_scan", lambda: skills.catalog)
     program = PickApp(Picker(skills))
+    async with program.run_test(size=(80, 24)) as pilot:
+        driven = Driven(program, pilot)
+        drawn = 0
+        render = driven.screen.rows.render_line
 
-    async def run() -> None:
-        async with program.run_test(size=(80, 24)) as pilot:
-            driven = Driven(program, pilot)
-            drawn = 0
-            render = driven.screen.rows.render_line
+        def counted(y: int) -> object:
+            nonlocal drawn
+            drawn += 1
+            return render(y)
 
-            def counted(y: int) -> object:
-                nonlocal drawn
-                drawn += 1
-                return render(y)
-
-            monkeypatch.setattr(driven.screen.rows, "render_line", counted)
-            await driven.press("ctrl+end")
-            await driven.until(lambda: any("s09999" in line for line in driven.drawn))
-            assert drawn < 1_000
-
-    asyncio.run(run())
+        monkeypatch.setattr(driven.screen.rows, "render_line", counted)
+        await driven.press("ctrl+end")
+        await driven.until(lambda: any("s09999" in line for line in driven.drawn))
+        assert drawn < 1_000
 
 
 def test_the_screen_is_part_of_the_package() -> None:

@@ -203,7 +203,7 @@ class ChatStore:
             claimed = self._save(chat_id, claimed)
         except StateConflict as conflict:
             raise ChatBusy("another turn just started on this chat") from conflict
-        self._append(chat_id, [started, message] if message is not None else [started])
+        self.keep(chat_id, [started, message] if message is not None else [started])
         return claimed
 
     def renew(self, chat_id: str, head: Head, status: Status) -> Head:
@@ -220,7 +220,7 @@ class ChatStore:
         )
         saved = self._save(chat_id, ended)
         # The event comes after the head, so that a follower woken by the event finds the chat idle.
-        self._append(chat_id, [*last, ChatTurnEnded(head.turn, outcome)])
+        self.keep(chat_id, [*last, ChatTurnEnded(head.turn, outcome)])
         return saved
 
     def settle(self, chat_id: str, head: Head) -> Head:
@@ -240,11 +240,8 @@ class ChatStore:
         frames = self.store.read(chat_id, chat_stream(chat_id), None, after)
         return items.from_frames(frames, self._artifact), frames[-1]["seq"] if frames else after
 
-    def keep(self, chat_id: str, changed: Sequence[Item], artifacts: Sequence[bytes] = ()) -> None:
-        """Store items as they are now. `artifacts` are the bytes of files among them."""
-        self._append(chat_id, changed, artifacts)
-
-    def _append(self, chat_id: str, what: Sequence[Item | Event], artifacts: Sequence[bytes] = ()) -> None:
+    def keep(self, chat_id: str, what: Sequence[Item | Event], artifacts: Sequence[bytes] = ()) -> None:
+        """Store events, and items as they are now. `artifacts` are the bytes of files among them."""
         drafts: list[Draft] = []
         kept = list(artifacts)
         for one in what:

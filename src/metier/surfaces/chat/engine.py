@@ -24,7 +24,6 @@ from metier.policy.decide import Policy, Request
 from metier.record.events import ChatTurnStarted
 from metier.record.writer import random_ids
 from metier.running.grants.files import check_name
-from metier.running.sandbox import stopped_by
 from metier.session.session import Session
 from metier.surfaces.chat import model_choice
 from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
@@ -62,10 +61,6 @@ class Asker:
         return turn.ask(request) if turn is not None else "no"
 
 
-APPLIES: Final = ("model",)
-"""What a skill may propose for its turn of a chat, if policy grants it."""
-
-
 class Chats:
     """The chats of one `App`. Belongs to one event loop."""
 
@@ -76,7 +71,8 @@ class Chats:
         self.configured = model_choice.configured(app.config.model)
         self.kept = KeptModels(app.store, app.config.config_folder, self.configured)
         self._turns: dict[str, Turn] = {}
-        self._learned: dict[str, int] = {}
+        self.learned: dict[str, int] = {}
+        """How many characters a model takes, as far as its server has told."""
         self._threads: ThreadPoolExecutor | None = None
         self._listening: asyncio.Task[None] | None = None
         self._commands: tuple[Catalog, dict[str, tuple[str, Skill]]] | None = None
@@ -131,35 +127,20 @@ class Chats:
             report_missing(error, "the chat", "web")
         message = UserItem(text=text, replaces=replaces) if text is not None else None
         answered, head, choice = await asyncio.to_thread(self._claim, chat_id, message)
-
-        def open_session() -> Session:
-            asker = Asker(self, chat_id)
-            return self.app.session(
-                chat_id, approve=asker, tools=choice.tools, surface="chat", applies=APPLIES, is_new=not answered
-            )
-
-        async def work(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-            def stoppable() -> T:
-                with stopped_by(turn.stopping):
-                    return function(*args, **named)
-
-            return await self._in_thread(stoppable)
-
-        turn: Turn = turns.Turn(
-            chat_id=chat_id,
-            head=head,
-            store=self.store,
-            choice=choice,
-            open_session=open_session,
-            work=work,
-            learned=self._learned,
-        )
+        turn: Turn = turns.Turn(self, chat_id, head, choice, is_first=not answered)
         self._turns[chat_id] = turn
         turn.task = asyncio.create_task(turn.run(message))
         turn.task.add_done_callback(lambda _: self._turns.pop(chat_id, None))
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._listen())
         return turn
+
+    def session(self, chat_id: str, choice: ModelChoice, *, is_new: bool) -> Session:
+        """The session of a chat, with what a skill may propose for its turn if policy grants it."""
+        asker = Asker(self, chat_id)
+        return self.app.session(
+            chat_id, approve=asker, tools=choice.tools, surface="chat", applies=("model",), is_new=is_new
+        )
 
     def _claim(self, chat_id: str, message: UserItem | None) -> tuple[bool, Head, ModelChoice]:
         """Begin a turn. Return whether the chat had one before, its head, and the model that answers."""
@@ -210,7 +191,7 @@ class Chats:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         if self._threads is None:
             # A separate pool: a question to a person holds its thread until the person answers.
             self._threads = ThreadPoolExecutor(TURNS + 1, "metier-chat")
@@ -226,7 +207,7 @@ class Chats:
         """Receive the commands of other processes while a turn runs here."""
         listener = await asyncio.to_thread(self.app.store.listen, CHANNEL)
         while self._turns:
-            for payload in await self._in_thread(listener.get, _LISTEN_SECONDS):
+            for payload in await self.in_thread(listener.get, _LISTEN_SECONDS):
                 command: dict[str, Any] = json.loads(payload)
                 turn = self.turn(command["chat"])
                 if turn is not None and command.get("stop"):
@@ -260,8 +241,7 @@ class Chats:
 
     def read(self, chat_id: str) -> tuple[Head, list[Item]]:
         """A chat as it is stored. A chat whose process died is repaired first."""
-        head, kept, _ = self.read_to(chat_id)
-        return head, kept
+        return self.read_to(chat_id)[:2]
 
     def read_to(self, chat_id: str) -> tuple[Head, list[Item], int]:
         """A chat as it is stored, and the position in its stream after which it can be watched."""

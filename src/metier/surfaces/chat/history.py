@@ -1,16 +1,21 @@
-"""Turns the items of a chat into messages for the model, the same for new items and for stored ones.
+"""What a model is sent of a chat: its items as messages, as far as they fit, the same for new and for stored items.
 
 The model is sent only what the user can see. Every call has a result, even a call that was stopped, because model
-servers reject a conversation in which a result is missing.
+servers reject a conversation in which a result is missing. How much a model takes is known from its profile, or learned
+when its server refuses a request as too long. Nothing is removed from the chat: older messages and results stay on the
+page, and the model is told what it does not see. The instructions of skills that would be lost are put back, because
+the session counts them as loaded.
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -27,14 +32,38 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from metier.errors import StoreError
+from metier.files.media import image_type, text_of
 from metier.files.shapes import as_table
 from metier.session.tools import Tool
 from metier.surfaces.chat.demo_model import CALLED, INSTRUCTIONS
-from metier.surfaces.chat.items import FileItem, Item, TextItem, ToolItem, UserItem
+from metier.surfaces.chat.items import FILE_CHARACTERS, FileItem, Item, TextItem, ToolItem, UserItem, in_use
 from metier.values.skill import wire_name
+
+CHARACTERS: Final = 600_000
+"""What a model takes if nothing is known about it, about 150,000 tokens."""
+CHARACTERS_PER_TOKEN: Final = 3
+"""Fewer than English text has, because code and other languages have fewer."""
+LEAST: Final = 2_000
+"""Below this, it makes no sense to leave out more."""
+
+SHORTENED: Final = "This chat is longer than the model takes at once. Its oldest parts stay here, but are not sent."
+"""What the person reads, once in a chat."""
+
+LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
+ADDED: Final = "[The user added the file {name} ({size:,} bytes). Scripts of skills find it in their current folder."
+"""How the line that tells a model about a file begins."""
+MESSAGE_CHARACTERS: Final = 60_000
+"""Characters of all files of one message that the model reads."""
+IMAGES: Final = 8
+"""Images that are sent with one request, the latest ones."""
+IMAGE_BYTES: Final = 4 << 20
 
 ReturnOutcome = Literal["success", "denied", "failed"]
 _OUTCOMES: Final[Mapping[str, ReturnOutcome]] = {"done": "success", "refused": "denied"}
+
+
+# --- calls and answers ---
 
 
 class Arguments(NamedTuple):
@@ -168,3 +197,227 @@ def growth(event: ModelResponseStreamEvent) -> Growth:
     if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta | ThinkingPartDelta):
         return Growth(event.index, event.delta.content_delta or "", isinstance(event.delta, ThinkingPartDelta))
     return Growth(0, "")
+
+
+# --- files ---
+#
+# The bytes decide what is text, and never the name. A text stands in a fence that is longer than any in it, so that no
+# file can pass for the words of the user. What does not fit is cut, and the model is told how much it sees.
+
+
+class FileText(NamedTuple):
+    """The text of a file as far as a model can read it, and how many characters the whole has."""
+
+    start: str
+    characters: int
+
+
+def texts(items: Iterable[Item], artifact: Callable[[str], bytes]) -> dict[str, FileText]:
+    """The texts of the files among the items, by their digests. A file that is no text, or is not kept, has none."""
+    by_digest: dict[str, FileText] = {}
+    for digest in {item.digest for item in items if isinstance(item, FileItem)}:
+        try:
+            text = text_of(artifact(digest))
+        except StoreError:
+            continue
+        if text is not None:
+            by_digest[digest] = FileText(text[:FILE_CHARACTERS], len(text))
+    return by_digest
+
+
+def told(files: Sequence[FileItem], known: Mapping[str, FileText], most: int) -> dict[str, str]:
+    """What the model is told of the files of one message, by the ids of their items. `most` limits their text."""
+    most = left = min(most, MESSAGE_CHARACTERS)
+    by_item: dict[str, str] = {}
+    for item in files:
+        line, text = ADDED.format(name=item.name, size=item.size), known.get(item.digest)
+        if text is None:
+            by_item[item.id] = f"{line} It cannot be read as text.]"
+            continue
+        shown = text.start[:left]
+        left -= len(shown)
+        lines = [f"{line} Its text:]", *_fenced(shown)] if shown else [f"{line}]"]
+        if len(shown) < text.characters:
+            one = f"a file is shown up to {FILE_CHARACTERS:,} characters"
+            all_of_them = f"the files of a message are shown up to {most:,} characters in all"
+            lines.append(
+                f"[cut here: {len(shown):,} of {text.characters:,} characters of {item.name} are shown; "
+                f"{one if len(shown) == FILE_CHARACTERS else all_of_them}]"
+            )
+        by_item[item.id] = "\n".join(lines)
+    return by_item
+
+
+def _fenced(text: str) -> list[str]:
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence, text.removesuffix("\n"), fence]
+
+
+def with_images(
+    messages: Sequence[ModelMessage], items: Sequence[Item], artifact: Callable[[str], bytes]
+) -> list[ModelMessage]:
+    """The messages with the images of the chat, where they say that these were added. Other files stay as they are."""
+    wanted = [item for item in items if isinstance(item, FileItem) and item.size <= IMAGE_BYTES]
+    images: dict[str, BinaryContent] = {}
+    for item in reversed(wanted):
+        line = ADDED.format(name=item.name, size=item.size)
+        try:
+            data = artifact(item.digest)
+        except StoreError:
+            continue
+        if line not in images and len(images) < IMAGES and (kind := image_type(data)):
+            images[line] = BinaryContent(data, media_type=kind)
+    return [_with_images(one, images) if images and isinstance(one, ModelRequest) else one for one in messages]
+
+
+def _with_images(request: ModelRequest, images: Mapping[str, BinaryContent]) -> ModelRequest:
+    parts = list(request.parts)
+    for number, part in enumerate(parts):
+        if isinstance(part, UserPromptPart) and isinstance(text := part.content, str):
+            found = [image for line, image in images.items() if line in text]
+            parts[number] = replace(part, content=[text, *found]) if found else part
+    return replace(request, parts=parts)
+
+
+# --- what fits ---
+
+
+class Fitted(NamedTuple):
+    """The items that are sent, with the texts of the results of tools and of files by the ids of their items."""
+
+    items: Sequence[Item]
+    results: Mapping[str, str]
+    notice: str
+    """What the model is told of messages that it does not get."""
+    forgets_skills: bool
+    """Whether instructions of a skill are among what is not sent."""
+    shortened: bool
+    """Whether a part of the chat is not sent: messages, results, or text of a file that a model with room reads."""
+
+
+def fit(items: Sequence[Item], room: int, texts: Mapping[str, FileText]) -> Fitted:
+    """What fits into so many characters. The newest message is always sent, its files and the newest result in part.
+
+    `texts` has the texts of files by their digests.
+    """
+    turns = _turns(items)
+    kept: list[Sequence[Item]] = []
+    files: dict[str, str] = {}
+    results: dict[str, str] = {}
+    left, full, cuts_files = room, False, False
+    for number, turn in enumerate(reversed(turns)):
+        size = sum(len(item.text) for item in turn if isinstance(item, UserItem | TextItem))
+        if number and size > left:
+            break
+        kept.insert(0, turn)
+        left -= size
+        added = [item for item in turn if isinstance(item, FileItem)]
+        about = told(added, texts, max(left, 0) if number else max(room // 2, LEAST))
+        left -= sum(map(len, about.values()))
+        files |= about
+        cuts_files = cuts_files or about != told(added, texts, MESSAGE_CHARACTERS)
+        for card in reversed([item for item in turn if isinstance(item, ToolItem)]):
+            text = _cut(card, max(room // 2, LEAST))
+            full = full or (len(text) > left and bool(results))
+            results[card.id] = LEFT_OUT if full else text
+            left -= len(results[card.id])
+    sent = [item for turn in kept for item in turn]
+    dropped = [item for turn in turns[: len(turns) - len(kept)] for item in turn]
+    cut = [item for item in sent if isinstance(item, ToolItem) and results[item.id] != item.text]
+    count = sum(isinstance(item, UserItem | TextItem) for item in dropped)
+    return Fitted(
+        items=sent,
+        results=files | results,
+        notice=f"[{count} earlier message{'s' if count > 1 else ''} of this chat left out to save room]"
+        if count
+        else "",
+        forgets_skills=any(_has_instructions(item) for item in (*dropped, *cut)),
+        shortened=bool(cuts_files or cut or count),
+    )
+
+
+def _turns(items: Sequence[Item]) -> list[list[Item]]:
+    """The items from each message of the user to the next. Files belong to the message that follows them."""
+    turns: list[list[Item]] = []
+    files: list[Item] = []
+    for item in items:
+        if isinstance(item, FileItem):
+            files.append(item)
+            continue
+        if isinstance(item, UserItem) or not turns:
+            turns.append([])
+        turns[-1] += [*files, item]
+        files = []
+    if turns:
+        turns[-1] += files
+    return turns
+
+
+def _cut(card: ToolItem, most: int) -> str:
+    """The result of a call, cut where one result alone would fill the request."""
+    if len(card.text) <= most:
+        return card.text
+    way = f' The tool for output reads the rest by its ref "{card.ref}".' if card.ref else ""
+    return f"{card.text[:most]}\n[cut here: {most:,} of {len(card.text):,} characters are shown.{way}]"
+
+
+def _has_instructions(item: Item) -> bool:
+    """Whether the card is the one place where the model has the instructions of a skill."""
+    return isinstance(item, ToolItem) and item.role == "load" and item.state == "done" and not item.injected
+
+
+class FittedMessages:
+    """The messages of one turn to its model. They are built anew, and shorter, where they turn out to be too long."""
+
+    def __init__(
+        self,
+        items: Callable[[], Sequence[Item]],
+        put_back: Callable[[int], Awaitable[str]],
+        learned: MutableMapping[str, int],
+        texts: Mapping[str, FileText],
+    ) -> None:
+        """`put_back` gives the instructions of loaded skills within so many characters, `learned` what models take.
+
+        `texts` has the texts of files by their digests.
+        """
+        self._items, self._put_back, self._learned, self._texts = items, put_back, learned, texts
+        self._room = CHARACTERS
+        self._model = ""
+        self.messages: list[ModelMessage] = []
+        self.shortened = False
+        """Whether a part of the chat is not sent."""
+
+    async def begin(self, model: str, window: int | None) -> None:
+        """Build the messages for a model that takes so many tokens, if that is known."""
+        self._model = model
+        known = window * CHARACTERS_PER_TOKEN if window else CHARACTERS
+        self._room = min(known, self._learned.get(model, known))
+        await self._build()
+
+    async def _build(self) -> None:
+        items = in_use(self._items())
+        fitted = fit(items, self._room, self._texts)
+        aside = (item for item in self._items() if item not in items)
+        put_back = ""
+        if fitted.forgets_skills or any(_has_instructions(item) for item in aside):
+            put_back = await self._put_back(self._room // 4)
+            fitted = fit(items, self._room - len(put_back), self._texts)
+        self.shortened = fitted.shortened
+        before = "\n\n".join(filter(None, (fitted.notice, put_back)))
+        self.messages = messages(fitted.items, fitted.results, before)
+
+    async def grow(self, *messages: ModelMessage) -> None:
+        """Add an answer of the model and the results of its calls."""
+        self.messages += messages
+        if size(self.messages) > self._room:
+            await self._build()
+
+    async def shorten(self) -> bool:
+        """Build the messages anew, half as long, after the server refused them. False if that makes no sense."""
+        room = min(self._room, size(self.messages)) // 2
+        if room < LEAST:
+            return False
+        self._room = self._learned[self._model] = room
+        await self._build()
+        return True

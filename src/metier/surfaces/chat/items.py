@@ -1,29 +1,39 @@
 """The items of a chat: messages, answers, reasoning, tool cards, questions, choices, notices and errors.
 
 An item may change while its turn runs; the state stored last counts. Long texts that came from a skill are stored as
-artifacts and referenced by digest, so that the record of a chat contains no body of a skill.
+artifacts and referenced by digest, so that the record of a chat contains no body of a skill. Cards are filled in from
+the events of their operation, which are the same under every profile, whatever shape the host's results have.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Literal
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from metier.errors import StoreError
 from metier.files.digests import digest_of
-from metier.files.shapes import is_items
+from metier.files.json_text import part_of
+from metier.files.shapes import is_items, is_table
 from metier.files.text import from_utf8, utf8
 from metier.policy.question import Question
 from metier.record.events import ChatItem
+from metier.record.state import ref_of
 from metier.record.store import Frame
 from metier.record.writer import random_ids, system_clock
 from metier.running.grants import read, recorded
-from metier.values.results import AmbiguousMention, Request
+from metier.values.results import AmbiguousMention, Request, ToolResult
 from metier.values.skill import JsonObject
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
 
 ItemKind = Literal["user", "file", "text", "reasoning", "tool", "ask", "choice", "notice", "error"]
 CardState = Literal["running", "done", "failed", "refused"]
 AskState = Literal["waiting", "once", "always", "no"]
+
+FILE_CHARACTERS: Final = 20_000
+"""Characters of one file that the model reads."""
 
 ARTIFACT_FIELDS: Final = ("text", "stdout", "stderr", "detail", "before")
 """The fields of cards and questions that are stored as artifacts."""
@@ -71,7 +81,7 @@ class UserItem(Item):
 class FileItem(Item):
     """A file that the user added. Scripts find the latest one of each name in their current folder.
 
-    What the model reads of it is made from the file; see `metier.surfaces.chat.attached`.
+    What the model reads of it is made from the file; see `metier.surfaces.chat.history`.
     """
 
     type: ClassVar[ItemKind] = "file"
@@ -93,7 +103,7 @@ class TextItem(Item):
     cut: bool = field(default=False, metadata=_OPTIONAL)
     superseded: bool = field(default=False, metadata=_OPTIONAL)
     spent: Mapping[str, object] | None = field(default=None, metadata=_OPTIONAL)
-    """The tokens of the answer and of the calls before it, and their price; see `metier.surfaces.chat.spending`."""
+    """The tokens of the answer and of the calls before it, and their price; see `Spent`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -137,6 +147,62 @@ class ToolItem(Item):
     """Where `text` is JSON: the keys that lead to the part that the card shows; see `ToolResult`."""
     made: Sequence[Mapping[str, object]] = field(default=(), metadata=_OPTIONAL)
     """The files that the script made: path, digest and size."""
+
+    def fill(self, result: ToolResult, frames: Iterable[Frame]) -> None:
+        """Complete the card. `frames` come from the operation itself: another process may work in the same session."""
+        self.text, self.code, self.shown_at = result.text, result.code or None, result.shown_at
+        self.state = "done" if result.ok else "failed"
+        if result.code == "ACCESS_DENIED":
+            self.state, self.rule = "refused", result.rule or part_of(result.text, result.shown_at)
+        for frame in frames:
+            self._note(frame)
+        if self.role == "search" and result.ok:
+            self.hits = [_hit(one) for one in result.data.get("results", ())]
+        if self.role == "run":
+            script = self.args.get("script")
+            self.path = None if script is None else str(script)
+            if result.ok:
+                exit_code = result.data.get("exit_code")
+                self.exit_code = exit_code if isinstance(exit_code, int) else None
+                self.stdout, self.stderr = str(result.data.get("stdout", "")), str(result.data.get("stderr", ""))
+
+    def _note(self, frame: Frame) -> None:
+        kind = frame["type"]
+        if kind == "session_called" and self.event_seq is None:
+            self.event_seq = frame["seq"]
+        elif kind == "skill_loaded":
+            self.skill, self.digest, self.truncated = frame["name"], frame["digest"], frame.get("truncated", False)
+            self.already_loaded = frame.get("already_loaded", False)
+            self.ref = ref_of(frame["output"])
+        elif kind == "tool_ended":
+            self.made = [dict(one) for one in frame["artifacts"]]
+            self.ref = ref_of(frame["stdout"]) if frame["stdout"] else ""
+        elif kind in ("skill_resource_read", "skill_resource_refused"):
+            self.skill, self.path, self.truncated = frame["name"], frame["path"], frame.get("truncated", False)
+
+    def show_output(self, frames: Sequence[Frame]) -> bool:
+        """Take over what the script of the operation has printed so far. Return whether that is new."""
+        before = self.stdout, self.stderr
+        self.stdout = "".join(frame["text"] for frame in frames if frame["type"] == "tool_stdout")
+        self.stderr = "".join(frame["text"] for frame in frames if frame["type"] == "tool_stderr")
+        return before != (self.stdout, self.stderr)
+
+    def stop(self, frames: Sequence[Frame]) -> None:
+        """Complete the card of a call that was stopped. What its script had printed stays, also for the model."""
+        self.show_output(frames)
+        self.state, self.code, self.text = "failed", "STOPPED", "The call was stopped before it ended."
+        printed = "\n".join(filter(None, (self.stdout, self.stderr)))
+        if printed:
+            self.text += f" Its output until then:\n{printed}"
+
+
+def _hit(found: Mapping[str, object]) -> dict[str, object]:
+    skill = found.get("skill")
+    about = skill if is_table(skill) else found
+    return {
+        **{key: about.get(key) for key in ("name", "description", "path", "scope")},
+        **{key: found.get(key) for key in ("score", "reason", "fit")},
+    }
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -311,3 +377,72 @@ def _from_frame(frame: Frame, artifact: Callable[[str], bytes]) -> Item:
         except StoreError:
             values[key] = _GONE
     return kind(id=frame["item"], at_ms=frame["at_ms"], **values)
+
+
+# --- tokens and their price ---
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Tokens sent and received, and their price in dollars. `priced` says whether all of them have a price.
+
+    The price comes from the library that the model client uses. A model that it does not know has no price here, which
+    is another thing than a price of zero.
+    """
+
+    input: int = 0
+    output: int = 0
+    cost: Decimal = Decimal()
+    priced: bool = True
+
+    def __add__(self, other: "Spent") -> "Spent":
+        if not (self.tokens and other.tokens):
+            return self if self.tokens else other
+        return Spent(
+            self.input + other.input, self.output + other.output, self.cost + other.cost, self.priced and other.priced
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+    def as_dict(self) -> dict[str, object] | None:
+        """The data that an item keeps, or `None` if the provider told nothing."""
+        if not self.tokens:
+            return None
+        return {"input": self.input, "output": self.output, "cost": str(self.cost) if self.priced else None}
+
+    @property
+    def words(self) -> str:
+        """For people: the tokens, and the price if it is known."""
+        if not self.tokens:
+            return ""
+        shown = f"{self.tokens:,} tokens"
+        if self.priced:
+            shown += f" · ${self.cost:.2f}" if self.cost >= Decimal("0.01") else f" · ${self.cost:.4f}"
+        return shown
+
+
+def spent_on(response: "ModelResponse") -> Spent:
+    """What one answer of a model took."""
+    used = response.usage
+    if not (used.input_tokens or used.output_tokens):
+        return Spent()
+    try:
+        price = response.cost().total_price
+    except (LookupError, ValueError, AssertionError):
+        return Spent(used.input_tokens, used.output_tokens, priced=False)
+    return Spent(used.input_tokens, used.output_tokens, price)
+
+
+def spent_of(value: Mapping[str, Any] | None) -> Spent:
+    """What an item keeps."""
+    if not value:
+        return Spent()
+    cost = value["cost"]
+    return Spent(value["input"], value["output"], Decimal(cost or 0), cost is not None)
+
+
+def spent_in(kept: Iterable[Item]) -> Spent:
+    """What all answers of a chat took, also those that were replaced by another one."""
+    return sum((spent_of(item.spent) for item in kept if isinstance(item, TextItem)), Spent())

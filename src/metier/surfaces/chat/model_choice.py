@@ -65,25 +65,13 @@ class ModelChoice:
 
     def as_dict(self) -> dict[str, object]:
         """The data to show: whether there is a key, never the key."""
-        return {
-            "provider": self.provider,
-            "model": self.name or "offline guide",
-            "base_url": self.base_url,
-            "has_key": bool(self.key),
-            "tools": self.tools,
-            "images": self.images,
-            "offline": self.provider == "offline",
-        }
+        shown = {"provider": self.provider, "model": self.name or "offline guide", "base_url": self.base_url}
+        flags = {"tools": self.tools, "images": self.images, "offline": self.provider == "offline"}
+        return {**shown, "has_key": bool(self.key), **flags}
 
     def kept(self) -> dict[str, object]:
         """The data to keep: everything but the key."""
-        return {
-            "provider": self.provider,
-            "name": self.name,
-            "base_url": self.base_url,
-            "tools": self.tools,
-            "images": self.images,
-        }
+        return {name: getattr(self, name) for name in ("provider", "name", "base_url", "tools", "images")}
 
     @property
     def label(self) -> str:

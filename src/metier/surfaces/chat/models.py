@@ -7,14 +7,15 @@ next turn. Redirects are not followed, because only the configured address was c
 import contextlib
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
 
 import httpx2
 from pydantic_ai import exceptions
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
 from metier.errors import MetierError, report_missing
@@ -66,40 +67,16 @@ async def opened(choice: ModelChoice, roles: Mapping[str, str], nothing: str = "
         yield model
 
 
-def settings(choice: ModelChoice) -> ModelSettings:
-    return ModelSettings(first_event_timeout=choice.timeout, request_timeout=REQUEST_SECONDS, max_retries=1)
-
-
 def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
-    key, url = choice.key or None, choice.base_url or None
-    if choice.provider == "anthropic":
-        from pydantic_ai.models.anthropic import AnthropicModel
-        from pydantic_ai.providers.anthropic import AnthropicProvider
-
-        return AnthropicModel(
-            choice.name, provider=AnthropicProvider(api_key=key or "none", base_url=url, http_client=client)
-        )
-    if choice.provider == "google":
-        from pydantic_ai.models.google import GoogleModel
-        from pydantic_ai.providers.google import GoogleProvider
-
-        return GoogleModel(
-            choice.name, provider=GoogleProvider(api_key=key or "none", base_url=url, http_client=client)
-        )
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-    if url is None:
-        return OpenAIChatModel(choice.name, provider=OpenAIProvider(api_key=key or "none", http_client=client))
-    if choice.provider == "ollama":
-        from pydantic_ai.models.ollama import OllamaModel
-        from pydantic_ai.providers.ollama import OllamaProvider
-
-        return OllamaModel(
-            choice.name, provider=OllamaProvider(base_url=url, api_key=key or "none", http_client=client)
-        )
+    url = choice.base_url or None
+    if choice.provider != "openai" or url is None:
+        kind = "openai-chat" if choice.provider == "openai" else choice.provider
+        provider: Callable[..., Provider[object]] = infer_provider_class(kind)
+        given = {"api_key": choice.key or "none", "base_url": url, "http_client": client}
+        return infer_model(f"{kind}:{choice.name}", lambda _: provider(**given))
     from openai.types.chat import ChatCompletionMessageParam
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     class CompatibleModel(OpenAIChatModel):
         """Sends what such servers take, too: a message with calls of tools and without text has an empty text."""
@@ -110,8 +87,8 @@ def _model(choice: ModelChoice, client: httpx2.AsyncClient) -> Model:
                 mapped["content"] = ""  # null is allowed, but the server of llama-cpp-python refuses it
             return mapped
 
-    provider = OpenAICompatibleProvider("compatible", base_url=url, api_key=key, http_client=client)
-    return CompatibleModel(choice.name, provider=provider)
+    compatible = OpenAICompatibleProvider("compatible", base_url=url, api_key=choice.key or None, http_client=client)
+    return CompatibleModel(choice.name, provider=compatible)
 
 
 def finished(response: ModelResponse, choice: ModelChoice) -> bool:
@@ -154,7 +131,7 @@ async def model_names(choice: ModelChoice) -> list[str]:
     except (httpx2.InvalidURL, ValueError) as error:
         raise ModelUnavailable("The key or the address has characters that cannot be sent.") from error
     if answer.status_code != 200:
-        raise ModelUnavailable(explain_status(answer.status_code, choice))
+        raise ModelUnavailable(_explain(ConnectionError(), choice, answer.status_code))
     try:
         found = as_table(parse_json(data))
     except (ValueError, RecursionError) as error:
@@ -211,14 +188,10 @@ def explain(error: BaseException, choice: ModelChoice) -> str:
     return text.replace(choice.key, "[key]") if choice.key else text
 
 
-def explain_status(status: int, choice: ModelChoice) -> str:
-    """What a status of the model's server means, where there is no error of the client library."""
-    return _explain(ConnectionError(), choice, status)
-
-
 def _explain(error: BaseException, choice: ModelChoice, known: int | None = None) -> str:
+    """The sentence for an error. `known` is the status where there is no error of the client library."""
     server = f"The server of {choice.label}"
-    status = known if known is not None else _status(error)
+    status = known if known is not None else status_of(error)
     if isinstance(error, exceptions.ModelRequestTimeout | exceptions.ModelTimeoutError | httpx2.TimeoutException):
         return f"{server} was silent for too long. Try again, or choose a faster model."
     if status in (401, 403):
@@ -238,22 +211,12 @@ def _explain(error: BaseException, choice: ModelChoice, known: int | None = None
     return f"{server} could not be asked ({type(error).__name__}). Try again."
 
 
-def unknown_model(error: BaseException) -> bool:
-    """Whether the server may refuse a request because it does not have the model."""
-    return _status(error) in (400, 404)
-
-
 def too_long(error: BaseException) -> bool:
     """Whether the server refuses a request because the conversation is longer than its model takes."""
-    return _status(error) == 413 or (_status(error) == 400 and bool(_LENGTH.search(f"{_message(error)} {error}")))
+    return status_of(error) == 413 or (status_of(error) == 400 and bool(_LENGTH.search(f"{_message(error)} {error}")))
 
 
-def window(model: Model) -> int | None:
-    """How many tokens a model takes, if that is known."""
-    return model.profile.get("context_window")
-
-
-def _status(error: BaseException) -> int | None:
+def status_of(error: BaseException) -> int | None:
     """The HTTP status of an error of the client library, or of the provider's library below it."""
     found: object = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return found if isinstance(found, int) else None

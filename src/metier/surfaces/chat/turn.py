@@ -6,12 +6,11 @@ same. A turn is bounded in rounds, calls per round, characters and silence. Howe
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -23,34 +22,40 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 
 from metier.errors import MetierError
 from metier.policy.decide import Request
 from metier.record.store import Frame
 from metier.record.writer import system_clock
+from metier.running.sandbox.stopping import stopped_by
+from metier.session.operation import Operation, R
 from metier.session.operations import Call, Invoke, Load
 from metier.session.session import Session
 from metier.session.tools import ToolResult
-from metier.surfaces.chat import attached, cards, history, models
-from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, Status, close
+from metier.surfaces.chat import history, models
+from metier.surfaces.chat.chat_store import ChatBusy, Head, Status, close
 from metier.surfaces.chat.demo_model import CALLED
-from metier.surfaces.chat.fitting import SHORTENED, FittedMessages
+from metier.surfaces.chat.history import SHORTENED, FittedMessages
 from metier.surfaces.chat.items import (
     ErrorItem,
     Item,
     NoticeItem,
     ReasoningItem,
+    Spent,
     TextItem,
     ToolItem,
     UserItem,
     files_of,
+    spent_on,
 )
-from metier.surfaces.chat.live import LiveTurn
+from metier.surfaces.chat.live import CHOICES, LiveTurn, TurnQuestions
 from metier.surfaces.chat.model_choice import TEXT_CHARACTERS, ModelChoice
-from metier.surfaces.chat.questions import CHOICES, TurnQuestions
-from metier.surfaces.chat.spending import Spent, spent_on
 from metier.values.results import Invocation, Loaded
 from metier.values.skill import Skill, wire_name
+
+if TYPE_CHECKING:
+    from metier.surfaces.chat.engine import Chats
 
 BASE: Final = (
     "You are a helpful assistant with access to skills. Answer in the language of the user, in Markdown. "
@@ -89,36 +94,20 @@ class _NoSuchModel(Exception):
     """The server does not have the model that a skill asked for."""
 
 
-class Work(Protocol):
-    """Calls a function of the session in a thread, on behalf of the chat."""
-
-    def __call__(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Awaitable[T]: ...
-
-
 class Turn:
-    """One running turn. Lives in the event loop; the session is called in threads through `work`."""
+    """One running turn. Lives in the event loop; the session is called in threads through `_work`."""
 
-    def __init__(
-        self,
-        *,
-        chat_id: str,
-        head: Head,
-        store: ChatStore,
-        choice: ModelChoice,
-        open_session: Callable[[], Session],
-        work: Work,
-        learned: MutableMapping[str, int],
-    ) -> None:
-        """`learned` has how many characters a model takes, as far as its server has told."""
-        self.chat_id, self.head, self._learned = chat_id, head, learned
+    def __init__(self, chats: "Chats", chat_id: str, head: Head, choice: ModelChoice, *, is_first: bool) -> None:
+        """`is_first`: the chat had no turn before, so that its session is new."""
+        self.chat_id, self.head, self._chats, self._is_first = chat_id, head, chats, is_first
         self._own_choice: ModelChoice = choice
         self.choice: ModelChoice = choice
         """The model that answers now. A skill may propose another one of the same provider for its turn."""
         self.status: Status = "running"
         self.started_ms = system_clock()
         self.ended = False
-        self.live = LiveTurn(chat_id, store)
-        self._store, self._open_session, self._work = store, open_session, work
+        self._store = chats.store
+        self.live = LiveTurn(chat_id, chats.store)
         self._session: Session | None = None
         self._before: list[Item] = []
         self._step = 0
@@ -143,6 +132,15 @@ class Turn:
         self.questions.stop()
         if self.task is not None:
             self.task.cancel()
+
+    async def _work(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+        """Call a function of the session in a thread. A stop ends the script that it runs."""
+
+        def stoppable() -> T:
+            with stopped_by(self.stopping):
+                return function(*args, **named)
+
+        return await self._chats.in_thread(stoppable)
 
     @property
     def skills(self) -> list[str]:
@@ -227,29 +225,20 @@ class Turn:
         message = next((item for item in reversed(self._all) if isinstance(item, UserItem)), None)
         if message is None:
             raise TurnFailed("There is no message to answer.")
-        self._session = session = await self._work(self._open_session)
+        self._session = session = await self._work(
+            self._chats.session, self.chat_id, self.choice, is_new=self._is_first
+        )
         session.use_files({name: one.digest for name, one in files_of(self._all).items()})
         await self._call_by_name(session, message, again=new is None)
         if new is None:
             await self._work(session.state)  # learns what other processes did in earlier turns
         session.exclusive = True
-        names = {str(role): name for role, name in session.offered(wire=True).items()}
-        rules = session.profile
-        nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
         async with contextlib.AsyncExitStack() as stack:
-
-            async def open_model(choice: ModelChoice) -> Model:
-                return await stack.enter_async_context(models.opened(choice, names, nothing))
-
-            await self._rounds(open_model, session, message.text)
+            await self._rounds(stack, session, message.text)
 
     @property
     def _all(self) -> list[Item]:
         return [*self._before, *(item for item in self.live.items if item not in self._before)]
-
-    def _sent(self) -> list[Item]:
-        """The items that the model is told of."""
-        return [item for item in self._all if not isinstance(item, ReasoningItem)]
 
     def _prepare_retry(self) -> None:
         """Set aside what came after the last message or result. Calls that were carried out stay."""
@@ -279,11 +268,7 @@ class Turn:
         """
         if again and (not message.skill or message.loaded):
             return
-        frames: list[Frame] = []
-        try:
-            invocation = await self._work(session.perform, Invoke(message=message.text), watch=frames.append)
-        except MetierError as error:
-            raise TurnFailed(f"The skill could not be used: {error}") from error
+        invocation, frames = await self._used(session, Invoke(message=message.text))
         loaded = set[str]() if again else await self._load_chosen(session, message, invocation)
         if invocation.skill is None or invocation.skill.path in loaded:
             return
@@ -293,6 +278,13 @@ class Turn:
         self.live.show(message)
         if invocation.loaded is not None and not again:
             await self._show_loaded(session, invocation.skill, invocation.loaded, frames, injected=injected)
+
+    async def _used(self, session: Session, operation: Operation[R]) -> tuple[R, list[Frame]]:
+        frames: list[Frame] = []
+        try:
+            return await self._work(session.perform, operation, watch=frames.append), frames
+        except MetierError as error:
+            raise TurnFailed(f"The skill could not be used: {error}") from error
 
     async def _load_chosen(self, session: Session, message: UserItem, invocation: Invocation) -> set[str]:
         """Load the skills of names that several skills bear: a model could only ask for them by such a name.
@@ -305,11 +297,7 @@ class Turn:
         decided = [one for one in invocation.mentioned if [other.path for other in named[one.name]] != [one.path]]
         chosen = [*picked, *(decided if invocation.loaded is None else ())]
         for skill in chosen:
-            frames: list[Frame] = []
-            try:
-                loaded = await self._work(session.perform, Load(path=skill.path), watch=frames.append)
-            except MetierError as error:
-                raise TurnFailed(f"The skill could not be used: {error}") from error
+            loaded, frames = await self._used(session, Load(path=skill.path))
             message.skill, message.loaded = skill.name, True
             self.live.show(message)
             await self._show_loaded(session, skill, loaded, frames, injected=False)
@@ -322,31 +310,42 @@ class Turn:
         card = ToolItem(
             tool=tool, role="load", args={"name": skill.name}, step=self._step, call="", by="user", injected=injected
         )
-        cards.fill(card, ToolResult({}, loaded.text), frames)
+        card.fill(ToolResult({}, loaded.text), frames)
         await self.live.keep(card)
 
     # --- rounds ---
 
-    async def _rounds(
-        self, open_model: Callable[[ModelChoice], Awaitable[Model]], session: Session, question: str
-    ) -> None:
+    async def _rounds(self, stack: contextlib.AsyncExitStack, session: Session, question: str) -> None:
         async def put_back(budget: int) -> str:
             return (await self._work(session.compact, budget)).text
 
+        def sent() -> list[Item]:
+            return [item for item in self._all if not isinstance(item, ReasoningItem)]
+
         offline = self._own_choice.provider == "offline"  # the guide would take the words of a file for the user's
         files = [] if offline else self._all
-        texts = await asyncio.to_thread(attached.texts, files, self._store.store.get_artifact)
-        conversation = FittedMessages(self._sent, put_back, self._learned, texts)
-        model = await open_model(self.choice)
-        await conversation.begin(self.choice.label, models.window(model))
+        texts = await asyncio.to_thread(history.texts, files, self._store.store.get_artifact)
+        conversation = FittedMessages(sent, put_back, self._chats.learned, texts)
+
+        names = {str(role): name for role, name in session.offered(wire=True).items()}
+        rules = session.profile
+        nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
+
+        async def use(choice: ModelChoice) -> Model:
+            self.choice, model = choice, await stack.enter_async_context(models.opened(choice, names, nothing))
+            await conversation.begin(choice.label, model.profile.get("context_window"))
+            return model
+
+        model = await use(self.choice)
         missing: set[str] = set()
         for _ in range(ROUNDS):
             wanted = self._wanted(session)
             if wanted != self.choice and wanted.name not in missing:
-                self.choice, model = wanted, await open_model(wanted)
-                await conversation.begin(wanted.label, models.window(model))
+                model = await use(wanted)
                 self.live.show(NoticeItem(text=f"A skill asked for the model {wanted.name}, which answers now."))
-            self._say_shortened(conversation)
+            notices = (item.text for item in self._all if isinstance(item, NoticeItem))
+            if conversation.shortened and SHORTENED not in notices:  # it is said once in a chat
+                self.live.show(NoticeItem(text=SHORTENED))
             try:
                 response, calls = await self._ask_model(model, session, conversation.messages, question)
             except _TooLong:
@@ -357,8 +356,7 @@ class Turn:
                 missing.add(self.choice.name)
                 text = f"The server does not have the model {self.choice.name}, so {self._own_choice.name} answers."
                 self.live.show(NoticeItem(text=text))
-                self.choice, model = self._own_choice, await open_model(self._own_choice)
-                await conversation.begin(self.choice.label, models.window(model))
+                model = await use(self._own_choice)
                 continue
             if not calls:
                 return
@@ -366,12 +364,6 @@ class Turn:
             self._step += 1
             await conversation.grow(history.sendable(response), ModelRequest(parts=results))
         raise TurnFailed(f"The model kept calling tools without an answer, and was stopped after {ROUNDS} rounds.")
-
-    def _say_shortened(self, conversation: FittedMessages) -> None:
-        """Say once in a chat that the model does not get all of it any more."""
-        said = any(isinstance(item, NoticeItem) and item.text == SHORTENED for item in self._all)
-        if conversation.shortened and not said:
-            self.live.show(NoticeItem(text=SHORTENED))
 
     def _wanted(self, session: Session) -> ModelChoice:
         """The model for the next request: the one that a skill proposed and policy granted, of the same provider."""
@@ -387,17 +379,18 @@ class Turn:
         """One answer of the model, shown as it arrives, and the calls in it."""
         system = await self._work(session.system_prompt, BASE, message=question, wire=True)
         parameters = ModelRequestParameters(
-            function_tools=history.definitions(await self._work(functools.partial(session.tools, wire=True))),
+            function_tools=history.definitions(await self._work(session.tools, wire=True)),
             instruction_parts=[InstructionPart(content=system)],
         )
         if self.choice.images:
-            messages = await asyncio.to_thread(
-                attached.with_images, messages, self._all, self._store.store.get_artifact
-            )
+            messages = await asyncio.to_thread(history.with_images, messages, self._all, self._store.store.get_artifact)
         parts: dict[int, TextItem] = {}
+        settings = ModelSettings(
+            first_event_timeout=self.choice.timeout, request_timeout=models.REQUEST_SECONDS, max_retries=1
+        )
         try:
             async with model_request_stream(
-                model, messages, model_settings=models.settings(self.choice), model_request_parameters=parameters
+                model, messages, model_settings=settings, model_request_parameters=parameters
             ) as stream:
                 size = 0
                 async for event in stream:
@@ -411,18 +404,17 @@ class Turn:
         except (asyncio.CancelledError, TurnFailed, MetierError):
             raise
         except Exception as error:
-            if not parts and self.choice != self._own_choice and models.unknown_model(error):
+            if not parts and self.choice != self._own_choice and models.status_of(error) in (400, 404):
                 raise _NoSuchModel from error
             if not parts and models.too_long(error):
                 raise _TooLong(models.explain(error, self.choice)) from error
             raise TurnFailed(models.explain(error, self.choice)) from error
         self._spent += spent_on(response)
-        for item in parts.values():
-            if not isinstance(item, ReasoningItem):
-                item.spent, self._spent = self._spent.as_dict(), Spent()
+        answers = [item for item in parts.values() if not isinstance(item, ReasoningItem)]
+        for item in answers:
+            item.spent, self._spent = self._spent.as_dict(), Spent()
         self._end_parts(parts)
-        has_text = any(not isinstance(item, ReasoningItem) for item in parts.values())
-        return response, self._calls(response, has_text=has_text)
+        return response, self._calls(response, has_text=bool(answers))
 
     def _show_text(self, parts: dict[int, TextItem], grown: history.Growth) -> None:
         if grown.part in parts:
@@ -480,7 +472,7 @@ class Turn:
             result = await asyncio.shield(work)
         except asyncio.CancelledError:
             await asyncio.wait([work], timeout=END_SECONDS if role == "run" else 0)
-            cards.stop(card, frames)
+            card.stop(frames)
             self.live.show(card)
             raise
         finally:
@@ -488,7 +480,7 @@ class Turn:
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
-        cards.fill(card, result, frames)
+        card.fill(result, frames)
         await self._show_call(card)
         return history.returned(card)
 
@@ -503,9 +495,7 @@ class Turn:
         """Show what a script prints while it runs."""
         while True:
             await asyncio.sleep(OUTPUT_SECONDS)
-            known = card.stdout, card.stderr
-            card.stdout, card.stderr = cards.output(frames)
-            if known != (card.stdout, card.stderr):
+            if card.show_output(frames):
                 self.live.show(card, stored=True)
 
     # --- questions ---

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from metier.errors import MetierError
-from metier.surfaces.tui.model import ALL, Picker, PickerEntry, clean, mode_message
-from metier.surfaces.tui.preview import preview
+from metier.surfaces.tui.model import ALL, Picker, PickerEntry, clean, mode_message, preview
 from metier.values.skill import Mode
 
 PAGE: Final = 10
@@ -92,7 +91,8 @@ class Dialogue:
         number = int(text) if text.isdigit() and len(text) < 9 else 0
         if 0 < number <= len(self._found):
             return self._found[number - 1]
-        self._say(f"There is no number {text[:20]}. The list has {_entries(len(self._found))}.")
+        count = "1 entry" if len(self._found) == 1 else f"{len(self._found):,} entries"
+        self._say(f"There is no number {text[:20]}. The list has {count}.")
         return None
 
     def _command(self, verb: str = "", rest: str = "") -> None:
@@ -141,7 +141,3 @@ def _ask() -> str | None:
 
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
-
-
-def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count:,} entries"

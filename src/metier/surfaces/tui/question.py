@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.widgets import Static
 
 from metier.policy.question import Question
-from metier.surfaces.tui.themes import ThemedApp
+from metier.surfaces.tui.themes import ThemedApp, bindings, key_bar
 from metier.values.results import Request
 
 
@@ -24,13 +24,8 @@ class QuestionApp(ThemedApp[str]):
     CSS_PATH = "question.tcss"
     AUTO_FOCUS = "#text"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer('once')", show=False),
-        Binding("a", "answer('always')", show=False),
-        Binding("n", "answer('no')", show=False),
-        Binding("escape", "answer('no')", show=False),
-        Binding("ctrl+c", "answer('no')", show=False, priority=True),
-        Binding("ctrl+q", "answer('no')", show=False, priority=True),
-        Binding("v", "view", show=False),
+        *bindings({"y": "answer('once')", "a": "answer('always')", "n,escape": "answer('no')", "v": "view"}),
+        *bindings({"ctrl+c,ctrl+q": "answer('no')"}, priority=True),
     ]
 
     def __init__(self, question: Question) -> None:
@@ -41,7 +36,9 @@ class QuestionApp(ThemedApp[str]):
         with VerticalScroll(id="text"):
             yield Static(id="question")
         yield Static(id="meanings")
-        yield Static(self._keys(), id="keys")
+        more = {"v": "view all of the text"} if self._question.more else {}
+        keys = {"y": "once", "a": "always", "n": "no", **more, "up, down": "scroll"}
+        yield Static(key_bar(keys), id="keys")
 
     def on_resize(self, event: Resize) -> None:
         self._draw(event.size.width)
@@ -54,14 +51,6 @@ class QuestionApp(ThemedApp[str]):
             shown.append(f"\n\n{self._question.whole(width)}", "not bold")
         self.query_one("#question", Static).update(shown)
         self.query_one("#meanings", Static).update(Text(self._question.meanings(columns)))
-
-    def _keys(self) -> Text:
-        bar = Text(no_wrap=True)
-        more = [("v", "view all of the text")] if self._question.more else []
-        for key, does in (("y", "once"), ("a", "always"), ("n", "no"), *more, ("up, down", "scroll")):
-            bar.append(f" {key} ", "bold")
-            bar.append(f"{does}  ")
-        return bar
 
     def action_answer(self, answer: str) -> None:
         self.exit(answer)

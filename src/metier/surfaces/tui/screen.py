@@ -8,13 +8,15 @@ Text from skills is drawn as `Text` or segments, which do not interpret markup.
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, Final
 
 from rich.markup import escape
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Horizontal
 from textual.events import Resize
 from textual.geometry import Size
@@ -24,48 +26,29 @@ from textual.widgets import Input, Static
 
 from metier.catalog.watch import News, Watcher
 from metier.errors import MetierError
-from metier.surfaces.tui.model import ALL, OFF, PROBLEMS, SHADOWED, Picker, PickerEntry, clean, mode_message
-from metier.surfaces.tui.preview import preview, short
-from metier.surfaces.tui.themes import ThemedApp
+from metier.surfaces.tui.model import (
+    ALL,
+    OFF,
+    PROBLEMS,
+    SHADOWED,
+    Picker,
+    PickerEntry,
+    clean,
+    mode_message,
+    preview,
+    short,
+)
+from metier.surfaces.tui.themes import ThemedApp, bindings, key_bar
 from metier.surfaces.tui.widgets import Pane, Rows
 from metier.values.skill import Mode
 
 _LOG: Final = logging.getLogger("metier")
 
-_KEYS: Final = """\
-Type to filter the list: csvprof finds csv-profile. Every word must
-occur in the description or, letter by letter, in the name. The best
-matches come first.
-
-  enter             choose the skill, print it, and exit
-  esc               exit without a choice
-  up, down          move; page up and page down move by a screen
-  ctrl+p, ctrl+n    move up and down; ctrl+k and ctrl+j, too
-  ctrl+u            clear the query
-  ctrl+v            next view: all, a scope, off, shadowed, problems
-  ctrl+t            switch the skill on or off, permanently
-  ctrl+o            pin the skill to every prompt, or unpin it
-  shift+up, +down   scroll the preview
-  tab               move between the query field and the list
-
-Keys in the list: space switches on or off, p pins, v changes the
-view, j and k move, / returns to the query field, q exits.
-
-Press any key to close this help.
-"""
-
 _PREVIEW_DELAY: Final = 0.06
 _WIDE: Final = 110
 _TALL: Final = 18
 
-_BAR: Final = (
-    ("enter", "choose"),
-    ("^v", "view"),
-    ("^t", "on/off"),
-    ("^o", "pin"),
-    ("f1", "keys"),
-    ("esc", "exit"),
-)
+_BAR: Final = {"enter": "choose", "^v": "view", "^t": "on/off", "^o": "pin", "f1": "keys", "esc": "exit"}
 
 _EMPTY: Final = {
     OFF: "No skill is switched off.",
@@ -74,35 +57,35 @@ _EMPTY: Final = {
 }
 
 
+@dataclass
 class Ranked(Message):
     """The ranking of a query in a view is ready."""
 
-    def __init__(self, query: str, view: str, paths: list[str]) -> None:
-        super().__init__()
-        self.query, self.view, self.paths = query, view, paths
+    query: str
+    view: str
+    paths: list[str]
 
 
+@dataclass
 class Switched(Message):
     """The mode of a skill was changed, or could not be."""
 
-    def __init__(self, text: str, failed: bool = False) -> None:
-        super().__init__()
-        self.text, self.failed = text, failed
+    text: str
+    failed: bool = False
 
 
+@dataclass
 class Changed(Message):
     """Skills changed on disk."""
 
-    def __init__(self, news: News) -> None:
-        super().__init__()
-        self.news = news
+    news: News
 
 
 class Keys(ModalScreen[None]):
     """The help on keys."""
 
     def compose(self) -> ComposeResult:
-        yield Static(Text(_KEYS), id="keys")
+        yield Static(Text(Path(__file__).with_name("keys.txt").read_text("utf-8")), id="keys")
 
     def on_key(self) -> None:
         self.dismiss()
@@ -114,26 +97,13 @@ class PickScreen(Screen[None]):
     AUTO_FOCUS = "#query"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", show=False),
-        Binding("ctrl+v", "view(1)", show=False, priority=True),
-        Binding("ctrl+t", "switch", show=False, priority=True),
-        Binding("ctrl+o", "pin", show=False, priority=True),
-        Binding("f1", "app.keys", show=False, priority=True),
-        Binding("escape", "leave", show=False),
-        Binding("ctrl+c", "leave", show=False, priority=True),
-        Binding("up", "step(-1)", show=False),
-        Binding("down", "step(1)", show=False),
-        Binding("ctrl+p,ctrl+k", "step(-1)", show=False, priority=True),
-        Binding("ctrl+n,ctrl+j", "step(1)", show=False, priority=True),
-        Binding("ctrl+u", "clear", show=False, priority=True),
-        Binding("ctrl+up", "view(-1)", show=False),
-        Binding("ctrl+down", "view(1)", show=False),
-        Binding("pageup", "page(-1)", show=False, priority=True),
-        Binding("pagedown", "page(1)", show=False, priority=True),
-        Binding("ctrl+home", "jump(0)", show=False, priority=True),
-        Binding("ctrl+end", "jump(-1)", show=False, priority=True),
-        Binding("shift+up", "scroll(-1)", show=False, priority=True),
-        Binding("shift+down", "scroll(1)", show=False, priority=True),
+        *bindings({"enter": "choose", "escape": "leave", "up": "step(-1)", "down": "step(1)"}),
+        *bindings({"ctrl+up": "view(-1)", "ctrl+down": "view(1)"}),
+        *bindings({"ctrl+v": "view(1)", "ctrl+t": "switch", "ctrl+o": "pin", "f1": "app.keys"}, priority=True),
+        *bindings({"ctrl+c": "leave", "ctrl+u": "clear", "pageup": "page(-1)", "pagedown": "page(1)"}, priority=True),
+        *bindings({"ctrl+p,ctrl+k": "step(-1)", "ctrl+n,ctrl+j": "step(1)"}, priority=True),
+        *bindings({"ctrl+home": "jump(0)", "ctrl+end": "jump(-1)"}, priority=True),
+        *bindings({"shift+up": "scroll(-1)", "shift+down": "scroll(1)"}, priority=True),
     ]
 
     def __init__(
@@ -155,7 +125,7 @@ class PickScreen(Screen[None]):
         with Container(id="middle"):
             yield Rows("rows")
             yield Pane("preview")
-        yield Static(_key_bar(), id="bottom")
+        yield Static(key_bar(_BAR), id="bottom")
 
     def on_resize(self, event: Resize) -> None:
         self._arrange(event.size)
@@ -252,8 +222,8 @@ class PickScreen(Screen[None]):
     def _draw_preview(self) -> None:
         self._soon.pause()
         entry = self.rows.current
-        lines = preview(entry, self.picker.skills.settings.place) if entry is not None else []
-        self.query_one("#preview", Pane).show(lines)
+        lines = preview(entry, self.picker.skills.settings.place) if entry is not None else ()
+        self.query_one("#preview", Pane).show(list(lines))
 
     # --- the ranking, in its own thread ---
 
@@ -307,8 +277,7 @@ class PickScreen(Screen[None]):
     def on_input_submitted(self) -> None:
         self.action_choose()
 
-    def on_rows_chosen(self) -> None:
-        self.action_choose()
+    on_rows_chosen = on_input_submitted
 
     def action_choose(self) -> None:
         entry = self.rows.current
@@ -382,14 +351,6 @@ class PickApp(ThemedApp[PickerEntry]):
 
     def action_keys(self) -> None:
         self.push_screen(Keys())
-
-
-def _key_bar() -> Text:
-    bar = Text(no_wrap=True)
-    for key, does in _BAR:
-        bar.append(f" {key} ", "bold")
-        bar.append(f"{does}  ")
-    return bar
 
 
 def pick(picker: Picker, query: str = "", view: str = ALL) -> PickerEntry | None:

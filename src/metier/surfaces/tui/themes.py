@@ -1,58 +1,43 @@
-"""The colours of the programs on the terminal: a dark and a light theme, or those of the terminal."""
+"""What the programs on the terminal share: their colours, tables of keys, and the bar that shows keys."""
 
 import os
-from typing import Final, TypeVar
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
 
+from rich.text import Text
 from textual.app import App
+from textual.binding import Binding
 from textual.theme import Theme
 
 ResultT = TypeVar("ResultT")
 
-_DARK: Final = Theme(
-    name="metier-dark",
-    primary="#7aa2c9",
-    secondary="#8fb39a",
-    accent="#d6a35c",
-    warning="#d6a35c",
-    error="#d97b6c",
-    success="#8fb39a",
-    foreground="#d5d8dc",
-    background="#15181c",
-    surface="#1b1f24",
-    panel="#242a31",
-    dark=True,
-    variables={"muted": "#8d959e"},
-)
-_LIGHT: Final = Theme(
-    name="metier-light",
-    primary="#2f5f8f",
-    secondary="#3d6b4c",
-    accent="#8a5a12",
-    warning="#8a5a12",
-    error="#a8392a",
-    success="#3d6b4c",
-    foreground="#22262b",
-    background="#fbfaf7",
-    surface="#f3f1ec",
-    panel="#e6e3dc",
-    dark=False,
-    variables={"muted": "#6b6f75"},
-)
-
 
 class ThemedApp(App[ResultT]):
-    """A program in the theme for the terminal."""
+    """A program in a dark or a light theme, as the terminal is, or in the colours of the terminal."""
 
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self) -> None:
         # Only native colours can be switched off completely.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.register_theme(_DARK)
-        self.register_theme(_LIGHT)
-        self.theme = "metier-light" if _light_terminal() else "metier-dark"
+        themes = tomllib.loads(Path(__file__).with_name("themes.toml").read_text("utf-8"))
+        for name, colours in themes.items():
+            self.register_theme(Theme(name, **colours))
+        # Few terminals report anything about their background.
+        is_light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+        self.theme = "metier-light" if is_light else "metier-dark"
 
 
-def _light_terminal() -> bool:
-    """Whether the terminal reports a light background. Few terminals report anything."""
-    return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+def bindings(actions: Mapping[str, str], *, priority: bool = False) -> Iterator[Binding]:
+    """The bindings of keys to actions. With `priority`, they hold whatever has the focus."""
+    return (Binding(keys, action, show=False, priority=priority) for keys, action in actions.items())
+
+
+def key_bar(keys: Mapping[str, str]) -> Text:
+    bar = Text(no_wrap=True)
+    for key, does in keys.items():
+        bar.append(f" {key} ", "bold")
+        bar.append(f"{does}  ")
+    return bar

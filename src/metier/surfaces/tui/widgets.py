@@ -9,15 +9,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from metier.surfaces.tui import fuzzy
-from metier.surfaces.tui.model import PickerEntry, clean
-from metier.surfaces.tui.preview import PreviewLine, Role
+from metier.surfaces.tui.model import PickerEntry, PreviewLine, Role, clean
+from metier.surfaces.tui.themes import bindings
 
 _GAP: Final = 2
 _NARROWEST: Final = 10
@@ -37,29 +37,14 @@ class Rows(ScrollView, can_focus=True):
     while the list has the focus."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "rows--cursor",
-        "rows--name",
-        "rows--scope",
-        "rows--user",
-        "rows--tag",
-        "rows--error",
-        "rows--warning",
-        "rows--muted",
-        "rows--hit",
+        *("rows--cursor", "rows--name", "rows--scope", "rows--user", "rows--tag"),
+        *("rows--error", "rows--warning", "rows--muted", "rows--hit"),
     }
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", show=False),
-        Binding("j", "step(1)", show=False),
-        Binding("k", "step(-1)", show=False),
-        Binding("g", "screen.jump(0)", show=False),
-        Binding("G", "screen.jump(-1)", show=False),
-        Binding("space", "screen.switch", show=False),
-        Binding("p", "screen.pin", show=False),
-        Binding("v", "screen.view(1)", show=False),
-        Binding("slash", "screen.search", show=False),
-        Binding("question_mark", "app.keys", show=False),
-        Binding("q", "screen.leave", show=False),
+        *bindings({"enter": "choose", "j": "step(1)", "k": "step(-1)", "g": "screen.jump(0)", "G": "screen.jump(-1)"}),
+        *bindings({"space": "screen.switch", "p": "screen.pin", "v": "screen.view(1)", "slash": "screen.search"}),
+        *bindings({"question_mark": "app.keys", "q": "screen.leave"}),
     ]
 
     class Moved(Message):
@@ -214,13 +199,7 @@ _CLASSES: Final[dict[Role | str, str]] = {
 class Pane(ScrollView, can_focus=False):
     """Shows lines, each with a role, wrapped to the width. Labels are in a separate column."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "pane--title",
-        "pane--code",
-        "pane--label",
-        "pane--error",
-        "pane--warning",
-    }
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--label", *_CLASSES.values()}
 
     def __init__(self, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)

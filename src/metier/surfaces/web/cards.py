@@ -11,10 +11,8 @@ from typing import Final
 
 from metier.files.json_text import part_of
 from metier.files.shapes import is_items, is_table
-from metier.surfaces.chat.attached import FILE_CHARACTERS
-from metier.surfaces.chat.items import KINDS
+from metier.surfaces.chat.items import FILE_CHARACTERS, KINDS, spent_of
 from metier.surfaces.chat.live import TurnMessage
-from metier.surfaces.chat.spending import from_item
 from metier.surfaces.web.growing import GrowingAnswer
 from metier.surfaces.web.site import Site
 
@@ -72,7 +70,7 @@ class Cards:
         text = str(item.get("text", ""))
         given = {**item, "shown": part_of(text, [str(key) for key in keys] if is_items(keys) else ())}
         if is_table(spent := item.get("spent")):
-            given["spent"] = from_item(spent).words
+            given["spent"] = spent_of(spent).words
         if item["type"] in ("text", "reasoning") and not item.get("done"):
             given["growing"] = GrowingAnswer(text).whole()
         return {**_BLANK, **self._site.hide_paths(given)}

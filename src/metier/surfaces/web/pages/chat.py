@@ -21,9 +21,9 @@ from metier.running.secrets.storage import find_keyring
 from metier.surfaces.chat.chat_search import ChatSearch
 from metier.surfaces.chat.chat_store import NoSuchChat
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
+from metier.surfaces.chat.items import spent_in
 from metier.surfaces.chat.live import TurnMessage
 from metier.surfaces.chat.model_choice import PROVIDERS
-from metier.surfaces.chat.spending import of_chat
 from metier.surfaces.web import sse
 from metier.surfaces.web.cards import Cards, CardStream, of_page
 from metier.surfaces.web.endpoints import encode
@@ -95,7 +95,7 @@ class ChatPages:
     def spent(self, request: Request) -> Response:
         """What the model of a chat took so far, as a part of the page."""
         _, kept = self.api.chats.read(request.path_params["chat_id"])
-        return self.site.page(request, "chat/spent.html", spent=of_chat(kept))
+        return self.site.page(request, "chat/spent.html", spent=spent_in(kept))
 
     def stream(self, request: Request) -> Response:
         chat_id = request.path_params["chat_id"]
