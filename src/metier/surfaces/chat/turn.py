@@ -28,7 +28,7 @@ from metier.errors import MetierError
 from metier.policy.decide import Request
 from metier.record.store import Frame
 from metier.record.writer import system_clock
-from metier.running.sandbox.stopping import stopped_by
+from metier.running.sandbox import stopped_by
 from metier.session.operation import Operation, R
 from metier.session.operations import Call, Invoke, Load
 from metier.session.session import Session
