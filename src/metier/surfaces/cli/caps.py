@@ -9,7 +9,7 @@ from metier.errors import StoreError
 from metier.files.source import DiskFiles, take_folder
 from metier.policy.decide import Policy
 from metier.policy.rules import Rule, Verdict, skill_request
-from metier.record.script_usage import ScriptTally, UsedCapabilities, used
+from metier.record.runs import ScriptTally, UsedCapabilities, used
 from metier.running.capabilities.look import NamedCapabilities, look
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill

@@ -12,7 +12,7 @@ from metier.files.beneath import read_regular
 from metier.files.text import printable
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
-from metier.record.made_files import made_files
+from metier.record.runs import made_files
 from metier.session.operations import Run
 from metier.session.session import Session
 from metier.surfaces.cli import asking, output
