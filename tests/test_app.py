@@ -50,16 +50,6 @@ def test_a_session_goes_on_in_another_host_where_the_first_left_it(world: World,
     assert one.session(first.id).activated == ["notes", "more"]
 
 
-def test_frames_of_a_session_in_two_hosts_are_one_stream_without_a_gap(world: World, trail: str) -> None:
-    world.skill(f"{SKILLS}/notes")
-    one, other = host(world, trail), host(world, trail)
-    session = one.session()
-    for number in range(6):
-        (one if number % 2 else other).session(session.id).load("notes", arguments=str(number))
-    with open_store(trail) as store:
-        assert [frame["seq"] for frame in store.read(session.id)] == list(range(len(store.read(session.id))))
-
-
 def test_whoever_goes_on_with_a_session_leaves_no_new_beginning_in_its_record(world: World, trail: str) -> None:
     world.skill(f"{SKILLS}/notes")
     session = host(world, trail).session()

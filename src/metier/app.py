@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
 from metier.record import telemetry
+from metier.record.events import check_session_id
 from metier.record.retention import Bound, Keeper
 from metier.record.state import OpenedState, SessionState, read_state
 from metier.record.store import Store, open_store
-from metier.record.streams import check_session_id
 from metier.record.writer import random_ids
 from metier.running.sandbox import Runner
 from metier.session.context import Approve

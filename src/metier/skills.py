@@ -433,8 +433,8 @@ class Skills:
 
         from metier.files.source import DiskFiles
         from metier.policy.decide import Policy
+        from metier.record.events import check_session_id
         from metier.record.store import open_store
-        from metier.record.streams import check_session_id
         from metier.record.writer import random_ids, system_clock
         from metier.running.world import LiveWorld
         from metier.session.session import Session

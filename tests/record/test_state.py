@@ -4,7 +4,7 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -230,18 +230,8 @@ class CountingStore(MemoryStore):
 
     frames_read = 0
 
-    def read(
-        self,
-        session_id: str | None = None,
-        stream_id: str | None = None,
-        types: Collection[str] | None = None,
-        after: int = -1,
-        limit: int | None = None,
-        since_ms: int | None = None,
-        *,
-        newest: bool = False,
-    ) -> list[Frame]:
-        found = super().read(session_id, stream_id, types, after, limit, since_ms, newest=newest)
+    def read(self, *given: Any, **named: Any) -> list[Frame]:
+        found = super().read(*given, **named)
         self.frames_read += len(found)
         return found
 

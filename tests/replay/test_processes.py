@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from metier.errors import InvalidSkill, MetierError, ResourceError, SkillNotFoun
 from metier.files import process
 from metier.policy.decide import Policy
 from metier.record.state import SNAPSHOT, fold
-from metier.record.store import STATE_BYTES, Draft, Frame, open_store
+from metier.record.store import STATE_BYTES, Frame, open_store
 from metier.record.store.memory import MemoryStore
 from metier.running.sandbox import Job, Outcome
 from metier.running.sandbox.fake import FakeRunner
@@ -467,20 +467,11 @@ class RacingStore(MemoryStore):
 
     meanwhile: Callable[[], object] | None = None
 
-    def append(
-        self,
-        session_id: str,
-        stream_kind: str,
-        stream_id: str,
-        drafts: Iterable[Draft],
-        artifacts: Iterable[bytes] = (),
-        *,
-        expected_seq: int | None = None,
-    ) -> list[Frame]:
+    def append(self, *given: Any, **named: Any) -> list[Frame]:
         work, self.meanwhile = self.meanwhile, None
         if work is not None:
             work()
-        return super().append(session_id, stream_kind, stream_id, drafts, artifacts, expected_seq=expected_seq)
+        return super().append(*given, **named)
 
 
 def test_of_two_processes_that_find_a_lost_operation_at_the_same_time_one_records_it(world: World) -> None:

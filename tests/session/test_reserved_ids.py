@@ -7,7 +7,7 @@ import pytest
 from calling import Run, caller
 from metier.app import App
 from metier.errors import StoreError
-from metier.record import streams
+from metier.record import events
 from metier.record.store import open_store
 from metier.skills import Skills
 from metier.sources.install import Installer, InstallRequest
@@ -58,7 +58,7 @@ def test_a_session_of_that_name_in_an_old_store_can_still_be_read_and_replayed(
 ) -> None:
     world.skill(".agents/skills/probe")
     with monkeypatch.context() as before:
-        before.setattr(streams, "is_internal", lambda _: False)
+        before.setattr(events, "is_internal", lambda _: False)
         assert run("load", "probe", "--session", "installs").code == 0
     assert "is reserved" in run("load", "probe", "--session", "installs").err
     assert "skill_loaded" in run("events", "--session", "installs").out

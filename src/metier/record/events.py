@@ -14,14 +14,47 @@ from metier.values.value import Value, field
 VERSION: Final = 8
 """The version of the record. Any change of what a session writes raises it, since a replay compares bytes."""
 
+# The streams that are not sessions. A session has the stream of its own id. An id that names one of these is therefore
+# refused for a session: its events would mix with others, or the store would refuse one of the two.
 INSTALLS: Final = "installs"
 """The stream of install events. It belongs to no session."""
+RETENTION: Final = "retention"
+"""The stream of what was deleted because the store reached its bound. It belongs to no session."""
+CHAT: Final = "chat"
+"""The kind of a chat's stream, and the end of its id."""
+OFFERS: Final = "offers"
+"""The kind of the stream with the lists of skills that the model of a session was shown, and the end of its id."""
+_NAMED: Final = (INSTALLS, RETENTION)
+
+
+def chat_stream(chat_id: str) -> str:
+    """The stream that holds the events of a chat; the session of the chat has its own."""
+    return f"{chat_id}/{CHAT}"
+
+
+def offers_stream(session_id: str) -> str:
+    """The stream that holds what the model of a session was offered."""
+    return f"{session_id}/{OFFERS}"
+
+
+def is_internal(stream_id: str) -> bool:
+    """Whether a stream belongs to Metier itself, so that no session can have its id."""
+    return stream_id in _NAMED or stream_id.endswith((f"/{CHAT}", f"/{OFFERS}"))
+
+
+def check_session_id(session_id: str) -> str:
+    """Return the id of a session. Raises `StoreError` (reason "invalid") if it names a stream of Metier itself."""
+    if is_internal(session_id):
+        hint = "choose another id; `metier events --session` shows the events of this one"
+        raise StoreError(f"the session id {session_id!r} is reserved", reason="invalid", hint=hint)
+    return session_id
 
 
 class Event(Value):
     """The base class of all events. Fields that are `None` or empty are left out of the frame."""
 
     type: ClassVar[str] = ""
+    """The `tag` of the class."""
     meaningful: ClassVar[tuple[str, ...]] = ()
     """The fields that are in the frame even if they are empty."""
 
@@ -34,10 +67,9 @@ class Event(Value):
         return values
 
 
-class SessionStarted(Event):
+class SessionStarted(Event, tag="session_started"):
     """A session started, or continued after a restart. Holds the session's options, so that it can be replayed."""
 
-    type: ClassVar[str] = "session_started"
     profile: str
     surface: str
     """Python, the command line, the picker (`tui`), JSON-RPC, HTTP, MCP or the chat. This field differs between
@@ -64,13 +96,12 @@ def check_version(frame: Mapping[str, object]) -> None:
         raise StoreError(message, reason="version", hint=hint)
 
 
-class SkillCatalogUpdated(Event):
+class SkillCatalogUpdated(Event, tag="skill_catalog_updated"):
     """The catalog was built or rebuilt. `collisions` lists names shared by several skills, with winner and losers.
 
     Lists that would be long are cut: the artifact has everything.
     """
 
-    type: ClassVar[str] = "skill_catalog_updated"
     count: int
     roots: tuple[str, ...]
     profile: str = "standard"
@@ -81,10 +112,9 @@ class SkillCatalogUpdated(Event):
     """How many names are shared, if `collisions` does not list all of them."""
 
 
-class SkillLoaded(Event):
+class SkillLoaded(Event, tag="skill_loaded"):
     """A SKILL.md was read for activation. `digest` is that of the file, `output` that of the text for the model."""
 
-    type: ClassVar[str] = "skill_loaded"
     meaningful: ClassVar[tuple[str, ...]] = ("window",)  # rules about the skill hold in one without limits of its own
     name: str
     path: str
@@ -112,10 +142,9 @@ class SkillLoaded(Event):
     """When the file that was read had last been changed, in nanoseconds."""
 
 
-class SkillInvoked(Event):
+class SkillInvoked(Event, tag="skill_invoked"):
     """A skill was called by a user (`manual`) or by the model (`auto`)."""
 
-    type: ClassVar[str] = "skill_invoked"
     meaningful: ClassVar[tuple[str, ...]] = ("effective_allowed_tools",)  # an empty list: no tool may be used
     name: str
     mode: Literal["manual", "auto"]
@@ -126,23 +155,21 @@ class SkillInvoked(Event):
     """Whether the skill became active without being loaded."""
 
 
-class SkillWarning(Event):
+class SkillWarning(Event, tag="skill_warning"):
     """A warning. `kind` is a stable word: `collision`, `truncated`, `ambiguous`, `policy` for a dropped rule, `invalid`
     for a file that is no valid skill, `excluded` for a skill that a rule, a limit or a person leaves out.
 
     At most a hundred skills that are left out have a warning of their own, and one more counts the rest.
     """
 
-    type: ClassVar[str] = "skill_warning"
     kind: str
     detail: str
     name: str | None = None
 
 
-class ResourceRead(Event):
+class ResourceRead(Event, tag="skill_resource_read"):
     """A file of a skill was read. `digest` names the artifact with its bytes."""
 
-    type: ClassVar[str] = "skill_resource_read"
     name: str
     path: str
     digest: str
@@ -150,10 +177,9 @@ class ResourceRead(Event):
     truncated: bool = False
 
 
-class ResourceRefused(Event):
+class ResourceRefused(Event, tag="skill_resource_refused"):
     """A file of a skill was refused. `reason` is the stable word of the error."""
 
-    type: ClassVar[str] = "skill_resource_refused"
     name: str
     path: str
     reason: str
@@ -162,30 +188,28 @@ class ResourceRefused(Event):
     """The digest of a SKILL.md that was read but is no longer valid."""
 
 
-class SkillsSearched(Event):
+class SkillsSearched(Event, tag="skills_searched"):
     """The catalog was searched. `hits` names the artifact with paths, scores and reasons."""
 
-    type: ClassVar[str] = "skills_searched"
     query: str
     count: int
     hits: str
     truncated: bool = False
 
 
-class SkillsChosen(Event):
+class SkillsChosen(Event, tag="skills_chosen"):
     """A message brought skills into a prompt that cannot show the whole catalog. The session shows them from now on,
     until later ones take their place.
 
     `skills` lists the name and the path of each.
     """
 
-    type: ClassVar[str] = "skills_chosen"
     skills: tuple[Mapping[str, object], ...]
     replaces: bool | None = None
     """`true` if they take the place of all that messages brought in before."""
 
 
-class SkillsOffered(Event):
+class SkillsOffered(Event, tag="skills_offered"):
     """A model was shown a list of skills. These events have their own stream, of the kind `offers`.
 
     Each list is recorded once in a session, however often it is shown. `digest` names the artifact with the skills:
@@ -193,7 +217,6 @@ class SkillsOffered(Event):
     name, or the whole skill.
     """
 
-    type: ClassVar[str] = "skills_offered"
     place: str
     """Where the list stood: `prompt`, or `instructions` or `tools` of the MCP server."""
     count: int
@@ -205,14 +228,13 @@ class SkillsOffered(Event):
     digest: str
 
 
-class ToolStarted(Event):
+class ToolStarted(Event, tag="tool_started"):
     """A script started. `digest` is that of the script, `sandbox` names the runner.
 
     `tree` is the digest of all files of the skill. It names the artifact with their list: each path, the digest of the
     file, and whether it is executable.
     """
 
-    type: ClassVar[str] = "tool_started"
     tool: str
     name: str
     script: str
@@ -229,38 +251,34 @@ class ToolStarted(Event):
     tree: str = ""
 
 
-class ToolStdout(Event):
+class ToolStdout(Event, tag="tool_stdout"):
     """A chunk of a script's standard output, as it was received."""
 
-    type: ClassVar[str] = "tool_stdout"
     text: str
 
 
-class ToolStderr(Event):
+class ToolStderr(Event, tag="tool_stderr"):
     """A chunk of a script's standard error, as it was received."""
 
-    type: ClassVar[str] = "tool_stderr"
     text: str
 
 
-class ToolNetwork(Event):
+class ToolNetwork(Event, tag="tool_network"):
     """A script tried to connect to a host that it may or may not use. `reason` says why no connection was made.
 
     It is a stable word: `not-listed`, `denied`, `private-address`, `other-host`, `not-tls` and `bad-request` where the
     attempt was refused, `unresolved` and `unreachable` where it was allowed.
     """
 
-    type: ClassVar[str] = "tool_network"
     host: str
     port: int
     allowed: bool
     reason: str = ""
 
 
-class ToolEnded(Event):
+class ToolEnded(Event, tag="tool_ended"):
     """A script ended by itself. `stdout` and `stderr` name the artifacts with all the output that was kept."""
 
-    type: ClassVar[str] = "tool_ended"
     meaningful: ClassVar[tuple[str, ...]] = ("artifacts",)
     exit_code: int
     duration_ms: int
@@ -276,10 +294,9 @@ class ToolEnded(Event):
     """How many attempts to connect to a host have no `tool_network`, because there were too many."""
 
 
-class ToolFailed(Event):
+class ToolFailed(Event, tag="tool_failed"):
     """A script did not start, or a limit ended it."""
 
-    type: ClassVar[str] = "tool_failed"
     tool: str
     name: str
     script: str
@@ -293,10 +310,9 @@ class ToolFailed(Event):
     """What it would have been given, as in `tool_started`."""
 
 
-class OverrideProposed(Event):
+class OverrideProposed(Event, tag="skill_override_proposed"):
     """A skill proposed a model, tool defaults or a scope, and policy accepted or refused it."""
 
-    type: ClassVar[str] = "skill_override_proposed"
     name: str
     key: str
     value: object
@@ -304,28 +320,25 @@ class OverrideProposed(Event):
     rule: str
 
 
-class PolicyChosen(Event):
+class PolicyChosen(Event, tag="policy_chosen"):
     """The session has a policy other than the default."""
 
-    type: ClassVar[str] = "policy_chosen"
     policy: str
 
 
-class PolicyChanged(Event):
+class PolicyChanged(Event, tag="policy_changed"):
     """Another policy is in force: someone answered "always", here or elsewhere, or an answer was taken back."""
 
-    type: ClassVar[str] = "policy_changed"
     policy: Mapping[str, object]
 
 
-class PolicyAsked(Event):
+class PolicyAsked(Event, tag="policy_asked"):
     """A person was asked for approval and answered `once`, `always` or `no`.
 
     The answer is `nobody` where nobody could be asked, and `declined`, `cancelled` or `unanswered` where a host was
     asked and no person said no.
     """
 
-    type: ClassVar[str] = "policy_asked"
     tool: str
     answer: str
     name: str | None = None
@@ -335,37 +348,34 @@ class PolicyAsked(Event):
     path: str | None = None
 
 
-class SessionCalled(Event):
+class SessionCalled(Event, tag="session_called"):
     """An operation of the session started: `call` for a model's tool call, otherwise the method's name."""
 
-    type: ClassVar[str] = "session_called"
     operation: str
     args: Mapping[str, object]
     life: str = ""
     """The id of the `session_started` with the options and the policy under which it runs."""
 
 
-class SessionReturned(Event):
+class SessionReturned(Event, tag="session_returned"):
     """The operation ended. `output` names the artifact with the text it returned, or the text of its error.
 
     `code` is the class of an error. For a tool call, it is the code that the model was given. The status `lost` says
     that its process ended first, and that nobody got an answer.
     """
 
-    type: ClassVar[str] = "session_returned"
     operation: str
     status: Literal["ok", "error", "lost"]
     output: str
     code: str | None = None
 
 
-class SkillInstalled(Event):
+class SkillInstalled(Event, tag="skill_installed"):
     """A skill was installed. Installs have their own stream, `installs`, of the kind `install`.
 
     `tree` is the digest of its files as in the lock file, `artifact` that of the archive, `replaced` the previous tree.
     """
 
-    type: ClassVar[str] = "skill_installed"
     name: str
     source: str
     path: str
@@ -376,10 +386,9 @@ class SkillInstalled(Event):
     replaced: str = ""
 
 
-class InstallRefused(Event):
+class InstallRefused(Event, tag="skill_install_refused"):
     """A skill was not installed: policy, a check or the person asked refused it. `reason` is a stable word."""
 
-    type: ClassVar[str] = "skill_install_refused"
     source: str
     reason: str
     detail: str
@@ -387,14 +396,13 @@ class InstallRefused(Event):
     name: str = ""
 
 
-class SessionsPruned(Event):
+class SessionsPruned(Event, tag="sessions_pruned"):
     """Sessions were deleted. These events have their own stream, `retention`, of the kind `retention`.
 
     `reason` is `age` or `size` if the store reached its bound, and `command` if a person asked for it. `sessions` lists
     the ids, at most a thousand, and `count` says how many there were.
     """
 
-    type: ClassVar[str] = "sessions_pruned"
     reason: str
     sessions: tuple[str, ...]
     count: int
@@ -403,23 +411,21 @@ class SessionsPruned(Event):
     artifact_bytes: int
 
 
-class ChatTurnStarted(Event):
+class ChatTurnStarted(Event, tag="chat_turn_started"):
     """A chat started to answer. Chat events have their own stream, of the kind `chat`."""
 
-    type: ClassVar[str] = "chat_turn_started"
     turn: str
     provider: str
     model: str
     tools: bool
 
 
-class ChatItem(Event):
+class ChatItem(Event, tag="chat_item"):
     """An item of a chat as a person sees it, recorded at every change. The last frame of an `item` is current.
 
     `texts` names the artifacts with its long texts. The frame never holds the body of a skill.
     """
 
-    type: ClassVar[str] = "chat_item"
     item: str
     kind: Literal["user", "file", "text", "reasoning", "tool", "ask", "choice", "notice", "error"]
     at_ms: int
@@ -427,15 +433,14 @@ class ChatItem(Event):
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class ChatTurnEnded(Event):
+class ChatTurnEnded(Event, tag="chat_turn_ended"):
     """The answer ended: `done`, `failed`, `stopped`, or `lost` if its process died."""
 
-    type: ClassVar[str] = "chat_turn_ended"
     turn: str
     outcome: str
 
 
-TYPES: Final[tuple[type[Event], ...]] = tuple(
-    kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, Event) and kind.type
-)
+TYPES: Final[tuple[type[Event], ...]] = tuple(Event.__subclasses__())
 """All events, in the order above."""
+for _kind in TYPES:
+    _kind.type = str(_kind.__struct_config__.tag)

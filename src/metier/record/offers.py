@@ -15,9 +15,8 @@ from metier.files.digests import digest_of, digits
 from metier.files.json_text import parse_json
 from metier.files.shapes import is_items
 from metier.files.text import from_utf8, storable_text
-from metier.record.events import SkillsOffered
+from metier.record.events import OFFERS, SkillsOffered, offers_stream
 from metier.record.store import Draft, Store
-from metier.record.streams import OFFERS, offers_stream
 from metier.values.results import Prompt, WholePrompt
 from metier.values.value import Value
 

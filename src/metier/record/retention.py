@@ -14,9 +14,8 @@ from typing import Final
 from metier import limits
 from metier.errors import StateConflict, StoreError
 from metier.files.shapes import is_table
-from metier.record.events import SessionsPruned
+from metier.record.events import RETENTION, SessionsPruned, is_internal
 from metier.record.store import Document, Draft, Pruned, Store, Summary, canonical
-from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import random_ids, system_clock
 from metier.values.value import Value
 

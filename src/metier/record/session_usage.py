@@ -7,7 +7,8 @@ pages, so that a session may have any number of them.
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,17 +18,14 @@ from metier.files.json_text import parse_json
 from metier.files.shapes import as_table, is_items
 from metier.files.text import from_utf8
 from metier.files.urls import parse_url
-from metier.record.events import SkillsOffered
+from metier.record.events import SkillsOffered, offers_stream
 from metier.record.offers import OfferedSkill, read_offer
 from metier.record.state import ref_of
 from metier.record.store import Frame, Store
-from metier.record.streams import offers_stream
 from metier.values.value import field
 
 _PAGE: Final = 1_000
 """The events that are read at once."""
-_KEPT: Final = 4_096
-"""The artifacts whose length, list or catalog is remembered while sessions are counted."""
 _REFUSED: Final = frozenset(("PolicyDenied", "ACCESS_DENIED", "PERMISSION_DENIED", "PathEscape", "ScriptRefused"))
 """The codes of errors that refuse something to a host or a model."""
 _TYPES: Final = (
@@ -43,8 +41,6 @@ _TYPES: Final = (
     "tool_started",
     "tool_failed",
 )
-
-T = TypeVar("T")
 
 
 class SkillTally(Struct):
@@ -80,34 +76,28 @@ class SessionUsage(Struct):
 
 
 class Texts:
-    """What the artifacts of a store say, each read once; `None` where the store does not have it."""
+    """What the artifacts of a store say, the latest kept in memory; `None` where the store does not have it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._lengths: dict[str, int | None] = {}
-        self._catalogs: dict[str, Mapping[str, str]] = {}
-        self._offers: dict[str, list[OfferedSkill] | None] = {}
+        self.length = lru_cache(4_096)(self._length)
+        self.catalog = lru_cache(16)(self._catalog)
+        self.offer = lru_cache(64)(self._offer)
 
-    def length(self, digest: str) -> int | None:
+    def _length(self, digest: str) -> int | None:
         """The number of characters of a text."""
-        if digest not in self._lengths:
-            data = self.data(digest)
-            _keep(self._lengths, digest, None if data is None else len(from_utf8(data)))
-        return self._lengths[digest]
+        data = self.data(digest)
+        return None if data is None else len(from_utf8(data))
 
-    def catalog(self, digest: str) -> Mapping[str, str]:
+    def _catalog(self, digest: str) -> Mapping[str, str]:
         """The names of the skills of a catalog, by path; empty where it is not known."""
-        if digest not in self._catalogs:
-            data = self.data(digest) if digest else None
-            _keep(self._catalogs, digest, names_by_path(from_utf8(data)) if data is not None else {}, most=16)
-        return self._catalogs[digest]
+        data = self.data(digest) if digest else None
+        return names_by_path(from_utf8(data)) if data is not None else {}
 
-    def offer(self, digest: str) -> list[OfferedSkill] | None:
+    def _offer(self, digest: str) -> list[OfferedSkill] | None:
         """The skills of a list that a model was shown."""
-        if digest not in self._offers:
-            data = self.data(digest)
-            _keep(self._offers, digest, read_offer(data) if data is not None else None, most=64)
-        return self._offers[digest]
+        data = self.data(digest)
+        return read_offer(data) if data is not None else None
 
     def data(self, digest: str) -> bytes | None:
         try:
@@ -118,25 +108,14 @@ class Texts:
             return None
 
 
-def _keep(known: dict[str, T], key: str, value: T, most: int = _KEPT) -> None:
-    if len(known) >= most:
-        del known[next(iter(known))]
-    known[key] = value
-
-
 def of_session(texts: Texts, session_id: str) -> SessionUsage:
     """What a session did with skills."""
-    count = _Count(texts, session_id)
-    for frame in _frames(texts.store, session_id):
-        count.take(frame)
-    return count.finish()
-
-
-def _frames(store: Store, session_id: str) -> Iterator[Frame]:
-    after = -1
-    while frames := store.read(session_id, session_id, _TYPES, after, limit=_PAGE):
-        yield from frames
+    count, after = _Count(texts, session_id), -1
+    while frames := texts.store.read(session_id, session_id, _TYPES, after, limit=_PAGE):
+        for frame in frames:
+            count.take(frame)
         after = int(frames[-1]["seq"])
+    return count.finish()
 
 
 class _Operation(Struct):

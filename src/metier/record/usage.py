@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
 
 from metier.errors import BadArguments, StoreError
+from metier.record.events import is_internal
 from metier.record.session_usage import SessionUsage, SkillTally, Texts, of_session
 from metier.record.store import Store, open_store
-from metier.record.streams import is_internal
 from metier.record.writer import system_clock
 from metier.values.value import Count, Value
 

@@ -7,7 +7,6 @@ frame that is not one, and every artifact that is missing or was changed.
 import base64
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast
 
 from metier.errors import StoreError
@@ -22,10 +21,10 @@ from metier.record.store.lines import read_lines
 from metier.record.store.seal import SealCheck
 from metier.record.store.values import encode
 from metier.values.skill import JsonObject
+from metier.values.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Value):
     """Something that is wrong with a record, or that came out differently: where, what kind, and the two sides."""
 
     index: int
@@ -33,15 +32,6 @@ class Difference:
     detail: str
     expected: str = ""
     found: str = ""
-
-    def as_dict(self) -> JsonObject:
-        return {
-            "index": self.index,
-            "kind": self.kind,
-            "detail": self.detail,
-            "expected": self.expected,
-            "found": self.found,
-        }
 
 
 _BROKEN_CHAIN: Final = "broken-chain"
@@ -55,8 +45,7 @@ REDACTED: Final = Difference(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value):
     """The frames of one session and a way to its artifacts. `broken` is what could not be read of it."""
 
     frames: Sequence[Frame]

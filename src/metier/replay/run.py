@@ -9,8 +9,9 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
 
 from metier.errors import MetierError, ScriptRefused, StoreError
 from metier.files.text import from_utf8
@@ -25,12 +26,13 @@ from metier.session.operations import RECORDED
 from metier.session.session import Session
 from metier.skills import Skills
 from metier.values.results import Request
-from metier.values.skill import JsonObject
+from metier.values.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOutcome:
+class ReplayOutcome(Value):
     """What a replay gave. `not_compared` counts frames of operations that never ended, which cannot be run again."""
+
+    json_keys = ("session=session_id", "frames=_count", "not_compared", "identical", "differences")
 
     session_id: str
     frames: Sequence[Frame]
@@ -42,14 +44,9 @@ class ReplayOutcome:
     def identical(self) -> bool:
         return not self.differences
 
-    def as_dict(self) -> JsonObject:
-        return {
-            "session": self.session_id,
-            "frames": len(self.frames),
-            "not_compared": self.not_compared,
-            "identical": self.identical,
-            "differences": [one.as_dict() for one in self.differences],
-        }
+    @property
+    def _count(self) -> int:
+        return len(self.frames)
 
 
 def replay(record: Record) -> ReplayOutcome:
@@ -93,8 +90,7 @@ def _of_the_session(record: Record) -> Record:
     return replace(record, frames=[frame for frame in record.frames if frame["stream_kind"] == "session"])
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct):
     """A beginning or an operation with its frames, of which the first says which. A record may have other frames."""
 
     frames: list[Frame]
@@ -130,8 +126,7 @@ def steps(frames: Sequence[Frame]) -> list[Step]:
     return found
 
 
-@dataclass(slots=True)
-class _Life:
+class _Life(Struct):
     """A session of the replay, and what it gets from the record."""
 
     session: Session

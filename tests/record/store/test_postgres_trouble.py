@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from metier.errors import ConfigError, MissingExtra
-from metier.record.store import Draft, Frame, Store, StoreError, open_store, postgres_statements
-from metier.record.store.postgres import PostgresStore
+from metier.record.store import Draft, Frame, Store, StoreError, open_store
+from metier.record.store.postgres import LOCK_STREAMS, PostgresStore
 from metier.record.store.postgres_connection import Connection
 from metier.record.store.schema import SCHEMA
 from metier.record.store.sql import insert_artifacts
@@ -286,7 +286,7 @@ def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -
     url = place("postgres")
     with open_store(url, patience=PATIENCE) as store, psycopg.connect(url) as other:
         store.append("s", "session", "held", [Draft("h", 1, "x", {})])
-        other.execute(postgres_statements.LOCK_STREAMS, (["held"],))
+        other.execute(LOCK_STREAMS, (["held"],))
         add(store, 0)  # a store that waited for the other would give up
 
 
@@ -294,7 +294,7 @@ def test_a_stream_that_another_holds_too_long_is_busy_within_the_bound(place: Pl
     url = place("postgres")
     with open_store(url, patience=0.5) as store, psycopg.connect(url) as other:
         add(store, 0)
-        other.execute(postgres_statements.LOCK_STREAMS, (["st"],))
+        other.execute(LOCK_STREAMS, (["st"],))
         with pytest.raises(StoreError) as caught:
             add(store, 1)
         assert caught.value.reason == "busy"

@@ -76,12 +76,6 @@ def test_a_store_with_sessions_only_has_no_other_end_and_an_empty_one_has_no_lin
     assert list(store.export_lines()) == list(store.export_lines("s"))
 
 
-def test_an_import_checks_the_end_lines_and_stores_none_of_them(store: Store, lines: list[str]) -> None:
-    assert store.import_lines(lines).as_dict() == {"events": 8, "artifacts": 2, "states": 3}
-    assert len(store.read()) == 8
-    assert list(store.export_lines()) == lines
-
-
 def test_exports_of_single_sessions_can_be_joined(store: Store) -> None:
     with open_store("memory:") as source:
         fill(source)

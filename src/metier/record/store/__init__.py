@@ -11,89 +11,49 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
-from metier.errors import ConfigError, StateConflict, StoreError, StreamConflict
+from metier.errors import ConfigError
+from metier.errors import StateConflict as StateConflict
+from metier.errors import StoreError as StoreError
+from metier.errors import StreamConflict as StreamConflict
 from metier.files import plugins
-from metier.record.store.checks import check_artifacts, check_digest, check_name, check_notice, check_stored_artifact
-from metier.record.store.lines import export_lines, import_lines
-from metier.record.store.protocol import Listener, Store
-from metier.record.store.values import (
-    ENVELOPE,
-    EVENT_BYTES,
-    GRACE_MS,
-    NOTICE_BYTES,
-    STATE_BYTES,
-    Document,
-    Draft,
-    EncodedFrame,
-    Frame,
-    Imported,
-    Page,
-    Pruned,
-    Stats,
-    Summary,
-    canonical,
-    parse_frame,
-    parse_value,
-)
-from metier.record.store.writes import (
-    AppendBatch,
-    EventRow,
-    RestoreBatch,
-    StateChange,
-    StateRow,
-    StreamHead,
-    digests_in,
-    new_rows,
-    number_drafts,
-    prepare_append,
-    prepare_restore,
-    prepare_state,
-)
-
-__all__ = [
-    "ENVELOPE",
-    "EVENT_BYTES",
-    "GRACE_MS",
-    "NOTICE_BYTES",
-    "STATE_BYTES",
-    "AppendBatch",
-    "Document",
-    "Draft",
-    "EncodedFrame",
-    "EventRow",
-    "Frame",
-    "Imported",
-    "Listener",
-    "Page",
-    "Pruned",
-    "RestoreBatch",
-    "StateChange",
-    "StateConflict",
-    "StateRow",
-    "Stats",
-    "Store",
-    "StoreError",
-    "StreamConflict",
-    "StreamHead",
-    "Summary",
-    "canonical",
-    "check_artifacts",
-    "check_digest",
-    "check_name",
-    "check_notice",
-    "check_stored_artifact",
-    "digests_in",
-    "export_lines",
-    "import_lines",
-    "new_rows",
-    "number_drafts",
-    "open_store",
-    "parse_frame",
-    "parse_value",
-    "prepare_append",
-    "prepare_restore",
-    "prepare_state",
-]
+from metier.record.store.checks import check_artifacts as check_artifacts
+from metier.record.store.checks import check_digest as check_digest
+from metier.record.store.checks import check_name as check_name
+from metier.record.store.checks import check_notice as check_notice
+from metier.record.store.checks import check_stored_artifact as check_stored_artifact
+from metier.record.store.lines import export_lines as export_lines
+from metier.record.store.lines import import_lines as import_lines
+from metier.record.store.protocol import Listener as Listener
+from metier.record.store.protocol import Store as Store
+from metier.record.store.values import ENVELOPE as ENVELOPE
+from metier.record.store.values import EVENT_BYTES as EVENT_BYTES
+from metier.record.store.values import GRACE_MS as GRACE_MS
+from metier.record.store.values import NOTICE_BYTES as NOTICE_BYTES
+from metier.record.store.values import STATE_BYTES as STATE_BYTES
+from metier.record.store.values import Document as Document
+from metier.record.store.values import Draft as Draft
+from metier.record.store.values import EncodedFrame as EncodedFrame
+from metier.record.store.values import Frame as Frame
+from metier.record.store.values import Imported as Imported
+from metier.record.store.values import Page as Page
+from metier.record.store.values import Pruned as Pruned
+from metier.record.store.values import Stats as Stats
+from metier.record.store.values import Summary as Summary
+from metier.record.store.values import canonical as canonical
+from metier.record.store.values import parse_frame as parse_frame
+from metier.record.store.values import parse_value as parse_value
+from metier.record.store.writes import AppendBatch as AppendBatch
+from metier.record.store.writes import EventRow as EventRow
+from metier.record.store.writes import RestoreBatch as RestoreBatch
+from metier.record.store.writes import StateChange as StateChange
+from metier.record.store.writes import StateRow as StateRow
+from metier.record.store.writes import StreamHead as StreamHead
+from metier.record.store.writes import digests_in as digests_in
+from metier.record.store.writes import new_rows as new_rows
+from metier.record.store.writes import number_drafts as number_drafts
+from metier.record.store.writes import prepare_append as prepare_append
+from metier.record.store.writes import prepare_restore as prepare_restore
+from metier.record.store.writes import prepare_state as prepare_state
 
 _HINT: Final = "use memory:, a path, sqlite:///path or postgresql://user@host/database"
 

@@ -339,10 +339,10 @@ class BaseStore(Store):
     def _last_notice(self) -> int:
         """Return the number of the last notice of any channel, or 0."""
 
-    @abstractmethod
+    # Without an effect where no other process can write, and there is nothing to close.
+
     def _poll(self) -> None:
         """Call `_wake` if another process wrote. Waiting calls do this every `_poll_seconds`."""
 
-    @abstractmethod
     def _release(self) -> None:
         """Close files and connections."""

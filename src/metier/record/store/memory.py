@@ -276,11 +276,3 @@ class MemoryStore(BaseStore):
             if digest not in used and artifact.touched_ms <= unused_since_ms
         ]
         return [len(self._contents.pop(digest).content) for digest in unused]
-
-    # Hooks without an effect: no other process can write here, and there is nothing to close.
-
-    def _poll(self) -> None:
-        pass
-
-    def _release(self) -> None:
-        pass

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from metier.errors import StoreError
-from metier.record.store import postgres_statements as statements
 from metier.record.store import sql
 from metier.record.store.base import NOTICES_MS, Selection, now_ms
 from metier.record.store.group import GroupCommit
@@ -28,6 +27,40 @@ from metier.record.store.writes import (
     number_drafts,
     number_group,
 )
+
+MAX_BIGINT: Final = (1 << 63) - 1
+"""The largest bigint: a position or time after all others."""
+
+LOCK_RANGE: Final = 1 << 31
+"""An advisory lock carries the lower 31 bits of a position. The last position taken supplies the rest."""
+
+PUBLISH_POSITION: Final = """
+SELECT pg_advisory_xact_lock_shared('metier_events'::regclass::oid::int4, mod(last_value, 2147483648)::int4)
+FROM metier_positions"""
+SELECT_TAKEN: Final = "SELECT last_value FROM metier_positions"
+SELECT_PUBLISHED: Final = """
+SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND classid = 'metier_events'::regclass::oid"""
+
+LOCK_STREAMS: Final = """
+SELECT stream_id, session_id, stream_kind, next_seq FROM metier_streams
+WHERE stream_id = ANY(%s) ORDER BY stream_id FOR UPDATE"""
+CREATE_STREAM: Final = """
+INSERT INTO metier_streams (stream_id, session_id, stream_kind, next_seq, first_ms, last_ms)
+VALUES (%s, %s, %s, 0, %s, 0) ON CONFLICT DO NOTHING"""
+LOCK_FREE_STREAMS: Final = f"{LOCK_STREAMS} SKIP LOCKED"
+_UPDATE_FROM: Final = """
+UPDATE metier_streams AS old SET next_seq = new.next_seq,
+first_ms = least(old.first_ms, new.first_ms), last_ms = greatest(old.last_ms, new.last_ms)
+FROM {} AS new (stream_id, next_seq, first_ms, last_ms) WHERE old.stream_id = new.stream_id"""
+# One stream is the common case, and planning a join with a function costs the server more.
+UPDATE_STREAM: Final = _UPDATE_FROM.format("(VALUES (%s, %s::int8, %s::int8, %s::int8))")
+UPDATE_STREAMS: Final = _UPDATE_FROM.format("unnest(%s::text[], %s::int8[], %s::int8[], %s::int8[])")
+SELECT_TEXTS: Final = "SELECT id, body FROM metier_events WHERE id = ANY(%s)"
+SIZE: Final = """
+SELECT sum(pg_total_relation_size(name::regclass))::int8 FROM unnest(array['metier_streams',
+'metier_events', 'metier_artifacts', 'metier_artifact_uses', 'metier_states', 'metier_notices']) AS name"""
 
 _LEADERS: Final = 2
 """Transactions of appends at a time: while the server flushes one, the next is sent."""
@@ -117,8 +150,8 @@ class PostgresStore(SqlStore):
             events = [id_ for batch in batches for id_ in batch.ids]
             with connection.pipeline():
                 with connection.transaction():
-                    locked = connection.execute(statements.LOCK_FREE_STREAMS, (ids,))
-                    known = connection.execute(statements.SELECT_TEXTS, (events,))
+                    locked = connection.execute(LOCK_FREE_STREAMS, (ids,))
+                    known = connection.execute(SELECT_TEXTS, (events,))
                     streams = {row[0]: StreamHead(*row) for row in locked}
                     own = [batch for batch in batches if batch.stream_id in streams]
                     group = number_group(own, streams, dict(known.fetchall()))
@@ -210,30 +243,30 @@ class PostgresStore(SqlStore):
         """
         ids = sorted(wanted)
         while True:
-            locked = connection.execute(statements.LOCK_STREAMS, (ids,))
-            known = connection.execute(statements.SELECT_TEXTS, (events,))
+            locked = connection.execute(LOCK_STREAMS, (ids,))
+            known = connection.execute(SELECT_TEXTS, (events,))
             streams = {row[0]: StreamHead(*row) for row in locked}
             missing = [wanted[id_] for id_ in ids if id_ not in streams]
             if not missing:
                 return streams, dict(known.fetchall())
             for stream in missing:
-                values = (stream.id, stream.session_id, stream.kind, statements.MAX_BIGINT)
-                connection.execute(statements.CREATE_STREAM, values)
+                values = (stream.id, stream.session_id, stream.kind, MAX_BIGINT)
+                connection.execute(CREATE_STREAM, values)
 
     @staticmethod
     def _insert(connection: Connection, rows: Sequence[EventRow]) -> None:
         if not rows:
             return
-        connection.execute(statements.PUBLISH_POSITION)
+        connection.execute(PUBLISH_POSITION)
         with RawCursor(connection) as cursor:  # it takes numbered values as they are, and need not look for them
             for statement, values in ((sql.INSERT_EVENTS, rows), (sql.INSERT_USES, sql.uses_of(rows))):
                 for part in sql.parts(values):
                     cursor.execute(sql.with_rows(statement, part, numbered=True).encode(), sql.values_of(part))
         changed = [(id_, *head) for id_, head in sorted(sql.heads_after(rows).items())]
         if len(changed) == 1:
-            connection.execute(statements.UPDATE_STREAM, changed[0])
+            connection.execute(UPDATE_STREAM, changed[0])
         else:
-            connection.execute(statements.UPDATE_STREAMS, [list(column) for column in zip(*changed, strict=True)])
+            connection.execute(UPDATE_STREAMS, [list(column) for column in zip(*changed, strict=True)])
 
     # Reading
 
@@ -256,12 +289,12 @@ class PostgresStore(SqlStore):
         """Return the position up to which every position taken is committed or was rolled back."""
         # In this order: a writer that publishes after the first query takes a later position, and one that ended before
         # the second query is visible.
-        row = connection.execute(statements.SELECT_TAKEN).fetchone()
+        row = connection.execute(SELECT_TAKEN).fetchone()
         assert row
         taken: int = row[0]
-        behind = [(taken - low) % statements.LOCK_RANGE for (low,) in connection.execute(statements.SELECT_PUBLISHED)]
+        behind = [(taken - low) % LOCK_RANGE for (low,) in connection.execute(SELECT_PUBLISHED)]
         # A writer that published after the first query may be ahead of it, and then seems to be far behind.
-        return taken - max((steps for steps in behind if steps < statements.LOCK_RANGE // 2), default=0)
+        return taken - max((steps for steps in behind if steps < LOCK_RANGE // 2), default=0)
 
     def cursor(self) -> int:
         self._check_open()
@@ -271,7 +304,7 @@ class PostgresStore(SqlStore):
         return int(self._rows("SELECT coalesce(max(number), 0) FROM metier_notices")[0][0])
 
     def _size(self) -> int:
-        return int(self._rows(statements.SIZE)[0][0])
+        return int(self._rows(SIZE)[0][0])
 
     # Retention
 

@@ -31,7 +31,6 @@ class Listener(Protocol):
 
         The list is empty when the timeout has passed or the store is closed.
         """
-        ...
 
 
 class Store(Protocol):
@@ -84,7 +83,6 @@ class Store(Protocol):
 
         Without drafts, no stream is created; the artifacts are still written.
         """
-        ...
 
     @abstractmethod
     def read(
@@ -104,7 +102,6 @@ class Store(Protocol):
         earliest timestamp. `limit` keeps the first events, or the last ones with `newest`. An unknown session or stream
         has no events.
         """
-        ...
 
     @abstractmethod
     def page(
@@ -120,12 +117,10 @@ class Store(Protocol):
         Following the pages from cursor to cursor returns every event exactly once. An event whose transaction began
         early and ended late is never skipped; the page ends before it instead. A cursor is valid only in its own store.
         """
-        ...
 
     @abstractmethod
     def cursor(self) -> int:
         """Return the cursor after all events that a page would return now."""
-        ...
 
     @abstractmethod
     def wait(self, after_cursor: int, timeout: float | None = None) -> bool:
@@ -133,7 +128,6 @@ class Store(Protocol):
 
         Returns false when the timeout has passed or the store is closed.
         """
-        ...
 
     @abstractmethod
     def follow(
@@ -148,24 +142,20 @@ class Store(Protocol):
 
         It ends when the store is closed or `stop` returns true. `stop` is called at least once a second.
         """
-        ...
 
     @abstractmethod
     def last_seq(self, stream_id: str) -> int:
         """Return the seq of the last event of a stream, or -1 if it has none."""
-        ...
 
     @abstractmethod
     def sessions(self) -> list[Summary]:
         """Return all sessions that have events, the oldest first."""
-        ...
 
     # Artifacts
 
     @abstractmethod
     def put_artifact(self, content: bytes) -> str:
         """Store bytes under their digest (`sha256:<hex>`), and return it. Equal bytes are stored once."""
-        ...
 
     @abstractmethod
     def get_artifact(self, digest: str) -> bytes:
@@ -173,12 +163,10 @@ class Store(Protocol):
 
         The digest is verified: the reason of the error is "missing-artifact" or "changed-artifact".
         """
-        ...
 
     @abstractmethod
     def artifacts(self, session_id: str | None = None) -> list[str]:
         """Return the sorted digests of all artifacts, or of those that the events of a session name."""
-        ...
 
     # State
 
@@ -188,12 +176,10 @@ class Store(Protocol):
 
         With an expected version (0: none yet), another version in the store raises `StateConflict`.
         """
-        ...
 
     @abstractmethod
     def load_state(self, session_id: str, key: str) -> Document | None:
         """Return a document of a session with its version."""
-        ...
 
     @abstractmethod
     def states(self, session_id: str | None = None, key: str | None = None) -> list[tuple[str, Document]]:
@@ -201,7 +187,6 @@ class Store(Protocol):
 
         `session_id` and `key` limit them to one session or one key.
         """
-        ...
 
     # Notices
 
@@ -211,19 +196,16 @@ class Store(Protocol):
 
         An open listener receives it once and in order, or at most twice if its connection broke in between.
         """
-        ...
 
     @abstractmethod
     def listen(self, channel: str) -> Listener:
         """Return a listener that receives the notices sent on a channel from now on."""
-        ...
 
     # Administration
 
     @abstractmethod
     def stats(self) -> Stats:
         """Return how much the store holds."""
-        ...
 
     @abstractmethod
     def prune(self, older_than_ms: int, keep_sessions: Collection[str] = (), *, grace_ms: int = GRACE_MS) -> Pruned:
@@ -232,7 +214,6 @@ class Store(Protocol):
         Artifacts that no event names any more as a whole string are removed too, unless they were stored within the
         last `grace_ms` milliseconds. So are old documents of sessions without events.
         """
-        ...
 
     @abstractmethod
     def export_lines(self, session_id: str | None = None) -> Iterator[str]:
@@ -243,7 +224,6 @@ class Store(Protocol):
         `{"end": session_id, "lines": ..., "sha256": ...}`: the number of its lines, and the hash of their texts with a
         line feed after each. What belongs to no session comes last, with the end `null`. Every other line is a frame.
         """
-        ...
 
     @abstractmethod
     def import_lines(self, lines: Iterable[str]) -> Imported:
@@ -253,7 +233,6 @@ class Store(Protocol):
         stored. A session whose end line does not fit, or a file that was cut before one, is refused (reason "changed"),
         and so is a session whose record has another version (reason "version"). An error names the number of the line.
         """
-        ...
 
     @abstractmethod
     def restore(
@@ -267,12 +246,10 @@ class Store(Protocol):
         A frame that is already stored is skipped if it is the same (else reason "conflict"). A frame that would leave a
         gap is refused (reason "gap"). A document is written only if its version is higher than the stored one.
         """
-        ...
 
     @abstractmethod
     def close(self) -> None:
         """Close files and connections, and end all waiting calls. A second call does nothing."""
-        ...
 
     @abstractmethod
     def __enter__(self) -> Self: ...

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from metier.record.events import ChatItem, ChatTurnEnded, ChatTurnStarted
+from metier.record.events import ChatItem, ChatTurnEnded, ChatTurnStarted, chat_stream
 from metier.record.store import Listener
-from metier.record.streams import chat_stream
 from metier.surfaces.chat.chat_store import LIST_CHANGED, ChatStore, Head, NoSuchChat, order
 
 CHAT_CHARACTERS: Final = 200_000

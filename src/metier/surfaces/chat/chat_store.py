@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 
 from metier.errors import MetierError, StateConflict
 from metier.files.text import storable_table
-from metier.record.events import ChatTurnEnded, ChatTurnStarted, Event
+from metier.record.events import CHAT, ChatTurnEnded, ChatTurnStarted, Event, chat_stream
 from metier.record.store import Document, Draft, Store
-from metier.record.streams import CHAT, chat_stream
 from metier.record.writer import random_ids, system_clock
 from metier.surfaces.chat import items
 from metier.surfaces.chat.items import AskItem, ChoiceItem, ErrorItem, Item, TextItem, ToolItem

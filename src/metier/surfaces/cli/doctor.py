@@ -15,7 +15,7 @@ from metier.files.source import DiskFiles, take_folder
 from metier.files.tree import SkillTree
 from metier.policy.decide import Policy
 from metier.policy.rules import Rule, Verdict, skill_request
-from metier.record.script_usage import ScriptTally, UsedCapabilities, used
+from metier.record.runs import ScriptTally, UsedCapabilities, used
 from metier.running.capabilities.look import PACKAGE, NamedCapabilities, language_of, look
 from metier.running.grants.secrets import TOOL
 from metier.running.sandbox.interpreter import SYSTEM_FOLDERS, VISIBLE, find_program

@@ -15,8 +15,8 @@ from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
 from metier.hosts import profiles
 from metier.record import retention
+from metier.record.events import RETENTION, is_internal
 from metier.record.store import Frame, Store, canonical
-from metier.record.streams import RETENTION, is_internal
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
 from metier.record.writer import system_clock
 from metier.surfaces.cli import output

@@ -14,7 +14,7 @@ from metier.files.text import from_utf8, printable
 from metier.files.tree import SkillTree
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
-from metier.record.made_files import made_files
+from metier.record.runs import made_files
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
 from metier.running.packages import Wanted
 from metier.running.packages.environment import PackageState, size_of, wanted_by

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.errors import BadArguments, report_missing
-from metier.record.streams import chat_stream
+from metier.record.events import chat_stream
 from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
 from metier.surfaces.chat.model_choice import PROVIDERS, ModelChoice

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from metier.errors import BadArguments, ResourceError
 from metier.files.digests import is_digest
-from metier.record.made_files import made_files
+from metier.record.runs import made_files
 from metier.surfaces.web.endpoints import JSON, Endpoint, NotFound, RequestRefused, query
 from metier.surfaces.web.schemas import COUNT, TEXT, WHOLE, many, record
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.files.text import visible
-from metier.record.streams import chat_stream
+from metier.record.events import chat_stream
 from metier.record.writer import system_clock
 from metier.running.secrets.storage import find_keyring
 from metier.surfaces.chat.chat_search import ChatSearch

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from metier.errors import ResourceNotFound
 from metier.files.digests import is_digest
 from metier.files.media import FileKind, image_type, kind_of, text_of
-from metier.record.made_files import made_files
+from metier.record.runs import made_files
 from metier.surfaces.chat.items import files_of
 from metier.surfaces.web.site import CSP, Site
 

@@ -14,9 +14,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from metier.record.events import is_internal
 from metier.record.session_usage import SessionUsage, Texts, of_session
 from metier.record.store import Store, Summary
-from metier.record.streams import is_internal
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, Sort, Usage, since_ms, together
 from metier.surfaces.web.site import Site
 

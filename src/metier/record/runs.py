@@ -1,18 +1,20 @@
-"""What the scripts of a skill used in recorded runs: grants, secrets, hosts, and how the runs ended."""
+"""What recorded runs of scripts used and made: grants, secrets, hosts, how they ended, and the files they left."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
 
-from metier.record.events import TYPES, ToolEnded, ToolFailed, ToolStarted
+from metier.record.events import TYPES, ToolEnded, ToolFailed, ToolStarted, is_internal
 from metier.record.store import Frame, Store
-from metier.record.streams import is_internal
 from metier.values.grants import recorded_tools
 from metier.values.skill import JsonObject
-from metier.values.value import field
+from metier.values.value import Count, Value, field
 
 _WITH_HOST: Final = tuple(kind.type for kind in TYPES if {"host", "port"} <= {*kind.__struct_fields__})
+_RUNS: Final = 200
+"""The runs that are looked through, the latest ones."""
 _TYPES: Final = (ToolStarted.type, ToolEnded.type, ToolFailed.type, *_WITH_HOST)
 
 
@@ -84,3 +86,43 @@ def _count(found: UsedCapabilities, running: dict[str, str], frame: Frame, skill
         found.scripts[running[op]].exit_codes[code] += 1
     elif op in running and kind in _WITH_HOST:
         found.hosts[f"{frame['host']}:{frame['port']}"] += 1
+
+
+# --- the files that runs left ---
+
+
+class MadeFile(Value, kw_only=True):
+    """A file that a script made."""
+
+    session: str
+    skill: str
+    script: str
+    path: str
+    size: Count
+    digest: str
+    at_ms: int
+
+
+def made_files(store: Store, session: str | None = None) -> list[MadeFile]:
+    """The files that scripts made in one session or in all, the latest first."""
+    frames = store.read(session, types=(ToolStarted.type, ToolEnded.type), limit=2 * _RUNS, newest=True)
+    return list(_made_in(frames))[::-1]
+
+
+def _made_in(frames: list[Frame]) -> Iterator[MadeFile]:
+    started: dict[object, Frame] = {}
+    for frame in frames:
+        if frame["type"] == ToolStarted.type:
+            started[frame.get("op")] = frame
+            continue
+        run = started.pop(frame.get("op"), {})
+        for one in reversed(frame["artifacts"]):
+            yield MadeFile(
+                session=frame["session_id"],
+                skill=str(run.get("name", "")),
+                script=str(run.get("script", "")),
+                path=one["path"],
+                size=one["size"],
+                digest=one["digest"],
+                at_ms=frame["timestamp_ms"],
+            )
