@@ -13,7 +13,6 @@ from typing import cast
 
 import click
 
-from metier.authoring import check
 from metier.catalog import validate
 from metier.hosts import comparison, documentation, profiles, settings
 from metier.hosts.authority import authority
@@ -128,10 +127,10 @@ NAMES = {"C": "Codelia", "O": "oh-my-pi", "M": "MyCodeAgent", "R": "rip", "K": "
 def diagnostics() -> str:
     lines = ["# Diagnostics", "", "Metier reports these codes. Codes are stable, messages are not.", ""]
     lines += ["| code | meaning |", "|---|---|"]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.CODES.items()]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.codes()["diagnostics"].items()]
     lines += ["", "## Hosts", "", "`metier check` reports these codes as well. In SARIF they are rules.", ""]
     lines += ["| code | meaning |", "|---|---|"]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in check.FINDINGS.items()]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.codes()["findings"].items()]
     return "\n".join(lines) + "\n"
 
 

@@ -40,7 +40,7 @@ class Basis(NamedTuple):
 
 
 class HostFinding(NamedTuple):
-    """Something to know about a skill in a host. `code` is one of `check.FINDINGS`."""
+    """Something to know about a skill in a host. `code` is one of the findings in `codes.toml`."""
 
     code: str
     severity: Severity

@@ -176,7 +176,7 @@ def _tell_remarks(
     assumed = [remark for remark in told if remark.code == "host-assumed"]
     others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
     for remark in (*others, *_ignored(verdicts), *assumed):
-        of_file = remark.code in validate.CODES
+        of_file = remark.code in validate.codes()["diagnostics"]
         if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
             continue
         who = "every host" if remark.hosts == everyone and len(everyone) > 1 else ", ".join(remark.hosts)
@@ -214,7 +214,7 @@ def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Rem
 
 def _rank(remark: Remark) -> tuple[int, str, bool]:
     """The place of a remark among others: by severity, then by file."""
-    return _RANK[remark.severity], remark.path, remark.code in check.FINDINGS
+    return _RANK[remark.severity], remark.path, remark.code in validate.codes()["findings"]
 
 
 def _remarks_of(verdict: HostVerdict, failed: bool) -> Iterator[Remark]:

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from metier import __version__
-from metier.authoring import check
 from metier.catalog import validate
 from metier.files.text import printable
 from metier.values.skill import Diagnostic, Severity
@@ -40,7 +39,7 @@ def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, o
     `command` tells the runs of different commands apart, so that a service does not replace one by the other.
     """
     codes = list(dict.fromkeys(remark.code for remark in remarks))
-    described = {**validate.CODES, **check.FINDINGS}
+    described = {code: text for table in validate.codes().values() for code, text in table.items()}
     rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
     driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
     run = {
