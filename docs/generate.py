@@ -14,7 +14,7 @@ from typing import cast
 import click
 
 from metier.catalog import validate
-from metier.hosts import comparison, documentation, profiles, settings
+from metier.hosts import documentation, profiles, settings
 from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
 from metier.record import events
@@ -235,10 +235,10 @@ def _page(page: str) -> str:
 
 def _comparison(built: list[profiles.Profile], sources: Mapping[str, Documentation]) -> Iterator[str]:
     """A table with a row for each host."""
-    yield f"| {' | '.join(comparison.COLUMNS)} |"
-    yield "|---" * len(comparison.COLUMNS) + "|"
+    yield f"| {' | '.join(documentation.COLUMNS)} |"
+    yield "|---" * len(documentation.COLUMNS) + "|"
     for profile in built:
-        row = comparison.row(profile, sources[profile.name])
+        row = documentation.row(profile, sources[profile.name])
         yield f"| {' | '.join(f'`{value}`' for value in row)} |"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from metier import ConfigError, Skills
-from metier.authoring import check, held_verdicts
+from metier.authoring import check
 from metier.authoring.check import HostVerdict
+from metier.authoring.verdict import HeldVerdicts
 from metier.catalog import validate
-from metier.authoring.held_verdicts import HeldVerdicts
 from metier.hosts import profiles
 from worlds import World
 
@@ -372,8 +372,8 @@ def test_one_skill_is_judged_as_among_all_of_them_where_a_limit_decides(world: W
 def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     odd_skills(world)
     together = check.examine([world.project], cwd=world.project, home=world.home)
-    monkeypatch.setattr(held_verdicts, "_IN_MEMORY", 50)
-    monkeypatch.setattr(held_verdicts, "_PART", 7)
+    monkeypatch.setattr("metier.authoring.verdict._IN_MEMORY", 50)
+    monkeypatch.setattr("metier.authoring.verdict._PART", 7)
     with HeldVerdicts() as held:
         for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
             held.add(verdicts)

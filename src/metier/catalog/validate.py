@@ -76,7 +76,7 @@ class Validation(NamedTuple):
 
 def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Parsed | None":
     """Parse the frontmatter at the start of `data` as leniently as the rules say. See `frontmatter.parse`."""
-    return _parser()(
+    return parser()(
         data,
         path,
         complete=complete,
@@ -87,7 +87,7 @@ def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Pa
 
 
 @functools.cache
-def _parser() -> "Callable[..., Parsed | None]":
+def parser() -> "Callable[..., Parsed | None]":
     from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
 
     return frontmatter.parse

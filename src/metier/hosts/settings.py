@@ -20,7 +20,7 @@ from metier.files.beneath import read_regular
 from metier.hosts import profiles, setting_values
 from metier.hosts.authority import authorities, authority
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import REPOSITORIES, Place, locate
+from metier.hosts.roots import Place, locate, project_of
 from metier.hosts.setting_values import McpSettings
 from metier.hosts.trust import is_trusted
 from metier.values.skill import Diagnostic
@@ -48,8 +48,6 @@ RUNTIME_KEYS: Final[Mapping[str, str]] = {
 }
 """The keys that are not settings of a profile."""
 REMEMBERED: Final = "permissions.toml"
-_MARKERS: Final = (REPOSITORIES, ("pyproject.toml",))
-"""Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
 class Settings(Value):
@@ -475,14 +473,3 @@ def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(table, dict):
             raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
         yield pyproject, cast("Mapping[str, Any]", table)
-
-
-def project_of(cwd: str) -> str:
-    """The folder whose `.metier/config.toml` and pyproject.toml apply to a working directory."""
-    for markers in _MARKERS:
-        folder, parent = cwd, os.path.dirname(cwd)
-        while folder != parent:
-            if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
-                return folder
-            folder, parent = parent, os.path.dirname(parent)
-    return cwd

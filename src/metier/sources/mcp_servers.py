@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard
 
-from metier.catalog import invocation, validate
+from metier.catalog import skill_file, validate
 from metier.catalog.discover import Found
 from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
@@ -172,7 +172,7 @@ class McpSource:
             size=remote.files[SKILL_FILE].size,
             frontmatter=fields,
         )
-        return remote, invocation.with_flags(skill, invocation.frontmatter_flags(fields, profile.catalog))
+        return remote, skill_file.with_flags(skill, skill_file.frontmatter_flags(fields, profile.catalog))
 
     def _list(self, config: ServerConfig) -> _CachedListing:
         """The listing of a server. While the server cannot be reached, its last listing stays in use."""

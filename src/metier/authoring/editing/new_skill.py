@@ -16,7 +16,7 @@ from metier.catalog import validate
 from metier.errors import ConfigError
 from metier.files.text import printable, remove_invisible
 from metier.hosts import roots
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.settings import Settings
 from metier.values.skill import SKILL_FILE
 
 
@@ -96,4 +96,4 @@ def folder_for(config: Settings, *, user: bool, given: str | None = None) -> str
         where = "user" if user else "project"
         message = f"the profile {config.profile.name} has no folder for {where} skills"
         raise ConfigError(message, key="profile", hint="use --in DIR")
-    return roots.normalise(place, project_of(config.place.cwd), config.place.home)
+    return roots.normalise(place, roots.project_of(config.place.cwd), config.place.home)

@@ -9,11 +9,10 @@ from typing import Final
 import click
 
 from metier.authoring import check
-from metier.authoring.held_verdicts import HeldVerdicts
-from metier.authoring.verdict import HostVerdict, Status
+from metier.authoring.verdict import HeldVerdicts, HostVerdict, Status
 from metier.catalog import validate
 from metier.files.text import printable
-from metier.hosts.settings import project_of
+from metier.hosts.roots import project_of
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context

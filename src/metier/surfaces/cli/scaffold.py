@@ -14,7 +14,8 @@ from metier.authoring.editing.new_skill import SkillExists, new_skill
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import roots
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.roots import project_of
+from metier.hosts.settings import Settings
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_folder
 from metier.surfaces.cli.context import Context

@@ -9,7 +9,7 @@ import click
 from metier.catalog.modes import Level
 from metier.files.text import printable
 from metier.hosts import trust
-from metier.hosts.settings import project_of
+from metier.hosts.roots import project_of
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, name_argument
 from metier.values.skill import MODES, Mode
