@@ -14,9 +14,10 @@ from typing import cast
 import click
 
 from metier.catalog import validate
-from metier.hosts import documentation, profiles, settings
+from metier.hosts import documentation, profiles
 from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
+from metier.hosts.schema import RuntimeSettings
 from metier.record import events
 from metier.record.store import ENVELOPE
 from metier.surfaces.cli import cli, failure
@@ -158,7 +159,7 @@ def _paragraph(thing: object) -> str:
 def settings_page() -> str:
     lines = ["# Settings", "", SETTINGS]
     lines += ["| key | meaning | who may set it |", "|---|---|---|"]
-    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in settings.RUNTIME_KEYS.items()]
+    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in _field_docs(RuntimeSettings).items()]
     lines += [
         "",
         "## Settings of a profile",
@@ -245,9 +246,10 @@ def _comparison(built: list[profiles.Profile], sources: Mapping[str, Documentati
 def _sources(told: Documentation) -> Iterator[str]:
     """Each source once, with the rules that come from it."""
     rules: dict[str, list[str]] = {}
-    for rule, (certainty, at, why) in told.rules.items():
-        rules.setdefault(f"{certainty}: {_page(at) if at else why}", []).append(f"`{rule}`")
-    yield from (f"- {source}: {', '.join(names)}" for source, names in rules.items())
+    for rule, source in told.rules.items():
+        where = _page(source.at) if source.at else source.why
+        rules.setdefault(f"{source.certainty}: {where}", []).append(f"`{rule}`")
+    yield from (f"- {about}: {', '.join(names)}" for about, names in rules.items())
 
 
 def _differences(table: str, built: list[profiles.Profile]) -> Iterator[str]:

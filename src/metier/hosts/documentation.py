@@ -29,17 +29,16 @@ _RANK: Final = {certainty: rank for rank, certainty in enumerate(CERTAINTIES)}
 _PAGES: Final = (".md", ".mdx")
 
 
-class Source(NamedTuple):
+class Source(Value):
     """Where a rule comes from."""
+
+    json_keys = ("certainty", "at|null", "why|null")
 
     certainty: Certainty
     at: str = ""
     """The address of the page or file; empty if the rule is assumed."""
     why: str = ""
     """Why the rule is assumed."""
-
-    def as_dict(self) -> dict[str, str | None]:
-        return {"certainty": self.certainty, "at": self.at or None, "why": self.why or None}
 
 
 STANDARD: Final = Source("assumed", why="as in the Agent Skills standard")
@@ -48,6 +47,8 @@ STANDARD: Final = Source("assumed", why="as in the Agent Skills standard")
 
 class Documentation(Value):
     """The sources of a profile's rules."""
+
+    json_keys = ("page", "version", "rules")
 
     page: str
     """The main source: an address, or the title of a document."""
@@ -67,13 +68,6 @@ class Documentation(Value):
         found = [source.certainty for source in self.rules.values()]
         return {certainty: found.count(certainty) for certainty in CERTAINTIES if certainty in found}
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "page": self.page,
-            "version": self.version,
-            "rules": {rule: source.as_dict() for rule, source in self.rules.items()},
-        }
-
 
 def weakest(certainties: list[Certainty]) -> Certainty:
     """The least sure of these."""
@@ -87,7 +81,7 @@ def load(name: str) -> Documentation | None:
     table = raw.pop("documentation", None)
     if table is None:
         return None
-    told = profiles.build_table(DocumentationTable, table, "documentation.", file)
+    told = profiles.build_table(DocumentationTable, table, "documentation", file)
     known = profiles.rules()
     for rule in (*told.sources, *told.assumed):
         if rule not in known and not any(name.startswith(f"{rule}.") for name in known):

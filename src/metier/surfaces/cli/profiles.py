@@ -68,10 +68,10 @@ def _documentation(sources: Documentation) -> None:
     for line in (f"page = {sources.page}", f"version = {sources.version}", f"rules = {counts}"):
         click.echo(f"  {line}")
     rules: dict[str, list[str]] = {}
-    for rule, (certainty, at, why) in sources.rules.items():
-        rules.setdefault(f"{certainty}: {at or why}", []).append(rule)
-    for source, names in rules.items():
-        click.echo(f"  {source}")
+    for rule, source in sources.rules.items():
+        rules.setdefault(f"{source.certainty}: {source.at or source.why}", []).append(rule)
+    for about, names in rules.items():
+        click.echo(f"  {about}")
         click.echo(output.wrap(", ".join(names), "    ", "    "))
 
 
