@@ -13,11 +13,11 @@ from typing import cast
 
 import click
 
-from metier.authoring import check
 from metier.catalog import validate
-from metier.hosts import comparison, documentation, profiles, settings
+from metier.hosts import documentation, profiles
 from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
+from metier.hosts.schema import RuntimeSettings
 from metier.record import events
 from metier.record.store import ENVELOPE
 from metier.surfaces.cli import cli, failure
@@ -128,10 +128,10 @@ NAMES = {"C": "Codelia", "O": "oh-my-pi", "M": "MyCodeAgent", "R": "rip", "K": "
 def diagnostics() -> str:
     lines = ["# Diagnostics", "", "Metier reports these codes. Codes are stable, messages are not.", ""]
     lines += ["| code | meaning |", "|---|---|"]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.CODES.items()]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.codes()["diagnostics"].items()]
     lines += ["", "## Hosts", "", "`metier check` reports these codes as well. In SARIF they are rules.", ""]
     lines += ["| code | meaning |", "|---|---|"]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in check.FINDINGS.items()]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in validate.codes()["findings"].items()]
     return "\n".join(lines) + "\n"
 
 
@@ -159,7 +159,7 @@ def _paragraph(thing: object) -> str:
 def settings_page() -> str:
     lines = ["# Settings", "", SETTINGS]
     lines += ["| key | meaning | who may set it |", "|---|---|---|"]
-    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in settings.RUNTIME_KEYS.items()]
+    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in _field_docs(RuntimeSettings).items()]
     lines += [
         "",
         "## Settings of a profile",
@@ -236,19 +236,20 @@ def _page(page: str) -> str:
 
 def _comparison(built: list[profiles.Profile], sources: Mapping[str, Documentation]) -> Iterator[str]:
     """A table with a row for each host."""
-    yield f"| {' | '.join(comparison.COLUMNS)} |"
-    yield "|---" * len(comparison.COLUMNS) + "|"
+    yield f"| {' | '.join(documentation.COLUMNS)} |"
+    yield "|---" * len(documentation.COLUMNS) + "|"
     for profile in built:
-        row = comparison.row(profile, sources[profile.name])
+        row = documentation.row(profile, sources[profile.name])
         yield f"| {' | '.join(f'`{value}`' for value in row)} |"
 
 
 def _sources(told: Documentation) -> Iterator[str]:
     """Each source once, with the rules that come from it."""
     rules: dict[str, list[str]] = {}
-    for rule, (certainty, at, why) in told.rules.items():
-        rules.setdefault(f"{certainty}: {_page(at) if at else why}", []).append(f"`{rule}`")
-    yield from (f"- {source}: {', '.join(names)}" for source, names in rules.items())
+    for rule, source in told.rules.items():
+        where = _page(source.at) if source.at else source.why
+        rules.setdefault(f"{source.certainty}: {where}", []).append(f"`{rule}`")
+    yield from (f"- {about}: {', '.join(names)}" for about, names in rules.items())
 
 
 def _differences(table: str, built: list[profiles.Profile]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from metier.search.fusion import fuse
+from metier.search import fuse
 from metier.search.index import TextIndex
 from metier.search.reading import TextSource, indexed_skills, with_references
 

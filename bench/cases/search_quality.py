@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from metier.search import plan as rules
-from metier.search.aliases import aliases
 from metier.search.documents import IndexedSkill
 from metier.search.finder import TAIL
 from metier.search.index import TextIndex
 from metier.search.plan import FITS
 from metier.search.reading import TextSource, indexed_skills, with_references
+from metier.search.words import aliases
 
 from ..corpus import Corpus, Query, absent, corpus_of, folds
 from ..engines import Search, sqlite_fts5, tantivy_bm25

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from metier.record.usage import ContextCharacters, SkillUsage, Usage, usage
     from metier.running.sandbox import Runner
     from metier.running.sandbox.container import ContainerRunner
-    from metier.search.fusion import CatalogRanker, Ranker, Reranker
+    from metier.search import CatalogRanker, Ranker, Reranker
     from metier.session.session import Session
     from metier.skills import Skills
     from metier.values.results import (
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.search.fusion": ("CatalogRanker", "Ranker", "Reranker"),
+    "metier.search": ("CatalogRanker", "Ranker", "Reranker"),
     "metier.errors": (
         "AmbiguousSkill",
         "BadArguments",

@@ -11,16 +11,15 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from metier.catalog import discover, scan_cache, snapshot, switched_off
-from metier.catalog.build import Catalog, build_catalog
-from metier.catalog.foreign import mark_foreign
+from metier.catalog import discover, scan_cache, snapshot
+from metier.catalog.build import Catalog, Findings, build_catalog, hide_switched_off, log_left_out
 from metier.catalog.garbage import no_collection
-from metier.catalog.log import Findings, log_left_out
 from metier.catalog.modes import Level, Modes
 from metier.files.text import utf8
 from metier.hosts import context_files, roots, settings
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
+from metier.hosts.trust import mark_foreign
 from metier.record import telemetry
 from metier.running.async_twins import async_twin
 from metier.values.skill import SKILL_FILE, Changes, Counts, Diagnostic, Mode, Root, Shadowed, Skill, Skipped
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from metier.record.state import OpenedState
     from metier.record.store import Store
     from metier.running.sandbox import Runner
+    from metier.search import Ranker, Reranker
     from metier.search.finder import Finder
-    from metier.search.fusion import Ranker, Reranker
     from metier.session.context import Approve
     from metier.session.session import Session
     from metier.values.results import Prompt, SearchResult
@@ -171,7 +170,7 @@ class Skills:
                 self._memory = None  # a process that never scans again saves the memory
         self.parsed, self.visited = found.parsed, tuple(found.visited)
         if self._only is None and profile.collisions.switched_off == "count":
-            switched_off.hide(found, profile, place, state.trusted)
+            hide_switched_off(found, profile, place, state.trusted)
         if self._source is not None:
             self._source.extend(found, profile)
             found_roots = (*found_roots, *self._source.roots)
@@ -340,8 +339,8 @@ class Skills:
 
     def _find(self) -> "Finder":
         """The search index, updated if the catalog is a new one."""
-        from metier.search.aliases import aliases
         from metier.search.finder import Finder
+        from metier.search.words import aliases
 
         if self._finder is None:
             cache_folder = self.settings.cache_folder

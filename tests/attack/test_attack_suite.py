@@ -18,7 +18,7 @@ from bench.attack.boxes import IDENTITIES, as_user
 from bench.attack.containers import NOT_HERE
 from bench.attack.families import FAMILIES
 from bench.attack.rounds import Plan, Result
-from metier.catalog import foreign, modes
+from metier.catalog import modes
 from metier.files import beneath, tree
 from metier.hosts import trust
 from metier.running.packages import declared, node
@@ -178,7 +178,7 @@ def test_a_clone_that_counts_as_trusted_is_found(identity: str, monkeypatch: pyt
     def trusted(*_: object) -> list[str]:
         return Everything()
 
-    for module in (trust, modes, foreign):
+    for module in (trust, modes):
         monkeypatch.setattr(module, "trusted_projects", trusted)
     assert kinds(attacked("repositories", identity, seconds=20, enough=1)) == {"escape"}
 

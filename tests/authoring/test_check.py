@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metier import ConfigError, Skills
-from metier.authoring import check, held_verdicts
-from metier.authoring.check import FINDINGS, HostVerdict
-from metier.authoring.held_verdicts import HeldVerdicts
+from metier.authoring import check
+from metier.authoring.check import HostVerdict
+from metier.authoring.verdict import HeldVerdicts
+from metier.catalog import validate
 from metier.hosts import profiles
 from worlds import World
 
@@ -20,197 +21,11 @@ pytest_plugins = ["catalog.corpus_archives"]
 HOSTS = ("claude-code", "codex", "opencode", "gemini-cli", "vscode-copilot")
 BROKEN = "---\nname: x\ndescription: [unclosed\n---\nThe first paragraph.\n"
 
+CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("verdicts.json").read_text())
+"""A skill at a place, and what the five hosts do: status, name, M for the model, U for the user.
 
-@dataclass(frozen=True)
-class Case:
-    """A skill at a place, and what the five hosts do: status, name, M for the model, U for the user."""
-
-    reason: str
-    at: str
-    expected: tuple[str, str, str, str, str]
-    fields: dict[str, Any]
-    cwd: str
-    before: Callable[[World], object]
-
-
-def case(
-    reason: str, at: str, expected: str, /, cwd: str = "", before: Callable[[World], object] = id, **fields: Any
-) -> Case:
-    claude, codex, opencode, gemini, copilot = (part.strip() for part in expected.split("|"))
-    return Case(reason, at, (claude, codex, opencode, gemini, copilot), fields, cwd, before)
-
-
-NO = "elsewhere x"
-LONG = "x" * 65
-CASES = [
-    case(
-        "Claude Code's project folder; OpenCode and VS Code read it too, Codex and Gemini CLI do not name it",
-        ".claude/skills/x",
-        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
-    ),
-    case(
-        "the common folder of a project; only Claude Code's page does not name it",
-        ".agents/skills/x",
-        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
-    ),
-    case(
-        "Claude Code's folder in the home; OpenCode and VS Code read it too",
-        "~/.claude/skills/x",
-        f"offered x MU | {NO} MU | offered x M | {NO} M | offered x MU",
-    ),
-    case(
-        "the common folder in the home; only Claude Code's page does not name it",
-        "~/.agents/skills/x",
-        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
-    ),
-    case(
-        "GitHub's folder of a project is named by VS Code alone",
-        ".github/skills/x",
-        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
-    ),
-    case(
-        "Copilot's folder in the home is named by VS Code alone",
-        "~/.copilot/skills/x",
-        f"{NO} MU | {NO} MU | {NO} M | {NO} M | offered x MU",
-    ),
-    case(
-        "Gemini CLI's own folder is named by nobody else",
-        ".gemini/skills/x",
-        f"{NO} MU | {NO} MU | {NO} M | offered x M | {NO} MU",
-    ),
-    case(
-        "OpenCode's own folder is named by nobody else",
-        ".opencode/skills/x",
-        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
-    ),
-    case(
-        "OpenCode's folder in the home lies in .config",
-        "~/.config/opencode/skills/x",
-        f"{NO} MU | {NO} MU | offered x M | {NO} M | {NO} MU",
-    ),
-    case(
-        "one folder too deep: OpenCode reads skills/*/SKILL.md, Gemini CLI and VS Code as much; Codex sets no depth",
-        ".agents/skills/group/x",
-        f"{NO} MU | offered x MU | left-out x | left-out x | left-out x",
-    ),
-    case(
-        "another name than the folder's: a label to Claude Code, an error to OpenCode and VS Code, no rule in Codex",
-        ".claude/skills/x",
-        "offered x MU | elsewhere ship MU | invalid x | elsewhere ship M | invalid x",
-        name="ship",
-    ),
-    case(
-        "capitals and an underscore: OpenCode and VS Code allow lower-case letters, digits and hyphens",
-        ".claude/skills/My_X",
-        "offered My_X MU | elsewhere My_X MU | invalid My_X | elsewhere My_X M | invalid My_X",
-    ),
-    case(
-        "65 characters: OpenCode and VS Code allow 64, the others name no limit",
-        f".agents/skills/{LONG}",
-        f"elsewhere {LONG} MU | offered {LONG} MU | invalid {LONG} | offered {LONG} M | invalid {LONG}",
-    ),
-    case(
-        "no name: optional in Claude Code, required by all others",
-        ".claude/skills/x",
-        "offered x MU | invalid x | invalid x | invalid x | invalid x",
-        text="---\ndescription: Does one thing.\n---\nbody\n",
-    ),
-    case(
-        "no description: only recommended in Claude Code, required by all others",
-        ".claude/skills/x",
-        "offered x MU | invalid x | invalid x | invalid x | invalid x",
-        description=None,
-    ),
-    case(
-        "broken YAML: Claude Code loads the body with empty metadata; nobody else says that it forgives",
-        ".claude/skills/x",
-        "offered x MU | invalid x | invalid x | invalid x | invalid x",
-        text=BROKEN,
-    ),
-    case(
-        "a description of 1,100 characters: OpenCode takes up to 1,024; VS Code names the maximum and no consequence",
-        ".agents/skills/x",
-        f"{NO} MU | offered x MU | invalid x | offered x M | offered x MU",
-        description="d" * 1100,
-    ),
-    case(
-        "disable-model-invocation hides from the model in Claude Code and VS Code; the other pages do not know it",
-        ".agents/skills/x",
-        f"{NO} U | offered x MU | offered x M | offered x M | offered x U",
-        disable_model_invocation=True,
-    ),
-    case(
-        "user-invocable: false hides from the menu in Claude Code and VS Code",
-        ".agents/skills/x",
-        f"{NO} M | offered x MU | offered x M | offered x M | offered x M",
-        user_invocable=False,
-    ),
-    case(
-        "both set: nobody is left in Claude Code and VS Code",
-        ".agents/skills/x",
-        f"{NO} | offered x MU | offered x M | offered x M | offered x",
-        user_invocable=False,
-        disable_model_invocation=True,
-    ),
-    case(
-        "Claude Code takes yes for true; VS Code names only true",
-        ".agents/skills/x",
-        f"{NO} U | offered x MU | offered x M | offered x M | offered x MU",
-        disable_model_invocation="Yes",
-    ),
-    case(
-        "Codex keeps allow_implicit_invocation in agents/openai.yaml: explicit calls still work",
-        ".agents/skills/x",
-        f"{NO} MU | offered x U | offered x M | offered x M | offered x MU",
-        files={"agents/openai.yaml": "policy:\n  allow_implicit_invocation: false\n"},
-    ),
-    case(
-        "a broken agents/openai.yaml breaks nothing",
-        ".agents/skills/x",
-        f"{NO} MU | offered x MU | offered x M | offered x M | offered x MU",
-        files={"agents/openai.yaml": "policy: [\n"},
-    ),
-    case(
-        "from a folder below the root: Codex and OpenCode look in every folder up to it, Gemini CLI and VS Code do not",
-        ".agents/skills/x",
-        f"{NO} MU | offered x MU | offered x M | {NO} M | {NO} MU",
-        cwd="packages/web",
-    ),
-    case(
-        "from a folder below the root, Claude Code looks in every folder up to it",
-        ".claude/skills/x",
-        f"offered x MU | {NO} MU | offered x M | {NO} M | {NO} MU",
-        cwd="packages/web",
-    ),
-    case(
-        "below the working directory: Claude Code takes it when it works on files there",
-        "packages/web/.claude/skills/x",
-        f"later x MU | {NO} MU | {NO} M | {NO} M | {NO} MU",
-    ),
-    case(
-        "one name twice: in Claude Code the user's outranks the project's; OpenCode and VS Code name no winner",
-        ".claude/skills/x",
-        f"shadowed x | {NO} MU | offered x M | {NO} M | offered x MU",
-        before=lambda world: world.skill("~/.claude/skills/x", description="The user's."),
-    ),
-    case(
-        "one name twice: Codex does not merge, Gemini CLI takes the workspace's",
-        "~/.agents/skills/x",
-        f"{NO} MU | offered x MU | shadowed x | shadowed x | shadowed x",
-        before=lambda world: world.skill(".agents/skills/x", description="The project's."),
-    ),
-    case(
-        "in one tier, Gemini CLI takes .agents before .gemini",
-        ".gemini/skills/x",
-        f"{NO} MU | {NO} MU | {NO} M | shadowed x | {NO} MU",
-        before=lambda world: world.skill(".agents/skills/x", description="The other."),
-    ),
-    case(
-        "a folder named build is as good as any other: no page says that it is left out",
-        ".agents/skills/build",
-        "elsewhere build MU | offered build MU | offered build M | offered build M | offered build MU",
-    ),
-]
+`before` has the place and the description of a skill that is there already.
+"""
 
 
 def told(verdict: HostVerdict) -> str:
@@ -218,15 +33,16 @@ def told(verdict: HostVerdict) -> str:
     return f"{verdict.status} {verdict.name} {seen}".strip()
 
 
-@pytest.mark.parametrize("one", CASES, ids=lambda one: one.reason[:60])
-def test_the_verdict_is_what_the_documentation_of_the_host_says(world: World, one: Case) -> None:
-    one.before(world)
-    cwd = world.project / one.cwd
+@pytest.mark.parametrize("one", CASES, ids=lambda one: one["reason"][:60])
+def test_the_verdict_is_what_the_documentation_of_the_host_says(world: World, one: dict[str, Any]) -> None:
+    if "before" in one:
+        world.skill(one["before"][0], description=one["before"][1])
+    cwd = world.project / one.get("cwd", "")
     cwd.mkdir(parents=True, exist_ok=True)
-    file = world.skill(one.at, **one.fields)
+    file = world.skill(one["at"], **one.get("fields", {}))
     found = check.verdicts(file.parent, HOSTS, cwd=cwd, home=world.home)
     assert [verdict.profile for verdict in found] == list(HOSTS)
-    assert [told(verdict) for verdict in found] == list(one.expected), one.reason
+    assert [told(verdict) for verdict in found] == one["expected"], one["reason"]
     assert all(verdict.why for verdict in found if verdict.status != "offered")
 
 
@@ -371,8 +187,8 @@ def test_one_skill_is_judged_as_among_all_of_them_where_a_limit_decides(world: W
 def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     odd_skills(world)
     together = check.examine([world.project], cwd=world.project, home=world.home)
-    monkeypatch.setattr(held_verdicts, "_IN_MEMORY", 50)
-    monkeypatch.setattr(held_verdicts, "_PART", 7)
+    monkeypatch.setattr("metier.authoring.verdict._IN_MEMORY", 50)
+    monkeypatch.setattr("metier.authoring.verdict._PART", 7)
     with HeldVerdicts() as held:
         for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
             held.add(verdicts)
@@ -546,4 +362,4 @@ def test_every_real_skill_gets_a_verdict_of_every_host(
         json.dumps(verdict.as_dict())
         assert verdict.valid or verdict.why
         assert verdict.certainty
-        assert {code for code, *_ in verdict.findings()} <= set(FINDINGS)
+        assert {code for code, *_ in verdict.findings()} <= set(validate.codes()["findings"])

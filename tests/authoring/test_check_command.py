@@ -1,13 +1,14 @@
 """`metier check`: its table, its remarks, its JSON and its SARIF."""
 
+import json
 import os
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from calling import Run, caller, narrow_terminal
-from metier.authoring.check import FINDINGS
-from metier.catalog.validate import CODES
+from metier.catalog.validate import codes
 from metier.hosts import profiles
 from worlds import World
 
@@ -178,98 +179,8 @@ def test_a_folder_whose_name_is_no_utf8_is_told_of_all_the_same(world: World, ru
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == ".agents/skills/x%FF/SKILL.md"
 
 
-SARIF: dict[str, object] = {
-    # what the standard demands of the parts that are used here
-    "type": "object",
-    "required": ["version", "runs"],
-    "additionalProperties": False,
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"},
-        "version": {"enum": ["2.1.0"]},
-        "runs": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/run"}},
-    },
-    "$defs": {
-        "message": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}},
-        "run": {
-            "type": "object",
-            "required": ["tool", "results"],
-            "additionalProperties": False,
-            "properties": {
-                "automationDetails": {
-                    "type": "object",
-                    "required": ["id"],
-                    "properties": {"id": {"type": "string", "pattern": "^metier-(check|validate)/$"}},
-                },
-                "tool": {
-                    "type": "object",
-                    "required": ["driver"],
-                    "properties": {
-                        "driver": {
-                            "type": "object",
-                            "required": ["name"],
-                            "properties": {
-                                "name": {"type": "string"},
-                                "semanticVersion": {"type": "string", "pattern": r"^\d+\.\d+\.\d+"},
-                                "rules": {
-                                    "type": "array",
-                                    "uniqueItems": True,
-                                    "items": {
-                                        "type": "object",
-                                        "required": ["id"],
-                                        "properties": {"shortDescription": {"$ref": "#/$defs/message"}},
-                                    },
-                                },
-                            },
-                        }
-                    },
-                },
-                "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                "originalUriBaseIds": {"type": "object"},
-                "results": {"type": "array", "items": {"$ref": "#/$defs/result"}},
-            },
-        },
-        "result": {
-            "type": "object",
-            "required": ["message"],
-            "additionalProperties": False,
-            "properties": {
-                "ruleId": {"type": "string"},
-                "ruleIndex": {"type": "integer", "minimum": 0},
-                "level": {"enum": ["none", "note", "warning", "error"]},
-                "message": {"$ref": "#/$defs/message"},
-                "properties": {"type": "object"},
-                "locations": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["physicalLocation"],
-                        "properties": {
-                            "physicalLocation": {
-                                "type": "object",
-                                "required": ["artifactLocation", "region"],
-                                "properties": {
-                                    "artifactLocation": {
-                                        "type": "object",
-                                        "required": ["uri"],
-                                        "properties": {"uri": {"type": "string", "pattern": r"^[!-~]+$"}},
-                                    },
-                                    "region": {
-                                        "type": "object",
-                                        "required": ["startLine"],
-                                        "properties": {
-                                            "startLine": {"type": "integer", "minimum": 1},
-                                            "startColumn": {"type": "integer", "minimum": 1},
-                                        },
-                                    },
-                                },
-                            }
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
+SARIF = json.loads(Path(__file__).with_name("sarif.json").read_text())
+"""What the standard demands of the parts that are used here."""
 
 
 def test_the_sarif_of_a_strict_validation_has_every_finding_with_its_place(world: World, run: Run) -> None:
@@ -302,7 +213,7 @@ def test_sarif_is_well_formed_and_points_into_the_repository(world: World, run: 
     jsonschema.validate(shown.json, SARIF)
     (only,) = shown.json["runs"]
     rules = [rule["id"] for rule in only["tool"]["driver"]["rules"]]
-    assert set(rules) <= {*CODES, *FINDINGS}
+    assert set(rules) <= {code for table in codes().values() for code in table}
     for result in only["results"]:
         assert rules[result["ruleIndex"]] == result["ruleId"]
         place = result["locations"][0]["physicalLocation"]

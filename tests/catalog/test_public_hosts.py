@@ -1,6 +1,8 @@
 """The hosts that are described from public pages and source: their folders in their order, and what they accept."""
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,47 +11,8 @@ from metier.authoring import check
 from metier.authoring.check import HostVerdict
 from worlds import World
 
-FOLDERS = {
-    "cursor": (
-        ".agents/skills",
-        ".cursor/skills",
-        ".claude/skills",
-        ".codex/skills",
-        "~/.agents/skills",
-        "~/.cursor/skills",
-        "~/.claude/skills",
-        "~/.codex/skills",
-    ),
-    "windsurf": (".windsurf/skills", ".agents/skills", "~/.codeium/windsurf/skills", "~/.agents/skills"),
-    "goose": (
-        ".agents/skills",
-        ".goose/skills",
-        ".claude/skills",
-        "~/.agents/skills",
-        "~/.config/goose/skills",
-        "~/.claude/skills",
-        "~/.config/agents/skills",
-    ),
-    "amp": (
-        "~/.config/agents/skills",
-        "~/.agents/skills",
-        "~/.config/amp/skills",
-        ".agents/skills",
-        ".claude/skills",
-        "~/.claude/skills",
-    ),
-    "kiro": (".kiro/skills", "~/.kiro/skills"),
-    "cline": (
-        "~/.agents/skills",
-        "~/.cline/skills",
-        ".agents/skills",
-        ".claude/skills",
-        ".cline/skills",
-        ".clinerules/skills",
-    ),
-    "roo": (".roo/skills", ".agents/skills", "~/.roo/skills", "~/.agents/skills"),
-    "zed": (".agents/skills", "~/.agents/skills"),
-}
+DATA = json.loads(Path(__file__).with_name("public_hosts.json").read_text())
+FOLDERS: dict[str, list[str]] = DATA["folders"]
 
 
 @pytest.mark.parametrize("host", FOLDERS)
@@ -78,43 +41,7 @@ class Case:
     says: str = ""
 
 
-LONG = "x" * 65
-CASES = [
-    Case("cursor", "folders in folders", ".cursor/skills/shipping/x", "offered x MU"),
-    Case("cursor", "a skill inside a skill", ".cursor/skills/outer/x", "offered x MU"),
-    Case("cursor", "in a folder of the repository", "apps/web/.cursor/skills/x", "later x MU", says="apps/web"),
-    Case("cursor", "deeper in such a folder", "apps/web/.agents/skills/group/x", "later x MU", says="apps/web"),
-    Case("cursor", "Claude's folder is not scoped so", "apps/web/.claude/skills/x", "elsewhere x MU"),
-    Case("cursor", "from that folder", "apps/web/.cursor/skills/x", "offered x MU", cwd="apps/web"),
-    Case("cursor", "from a folder below the root", ".cursor/skills/x", "offered x MU", cwd="apps/web"),
-    Case("cursor", "another name than the folder's", ".cursor/skills/x", "invalid x", {"name": "y"}),
-    Case("cursor", "capitals", ".cursor/skills/X", "invalid X"),
-    Case("cursor", "hidden from the model", ".cursor/skills/x", "offered x U", {"disable_model_invocation": True}),
-    Case("cursor", "scoped to files", ".cursor/skills/x", "offered x MU", {"paths": "src/**"}, says="match `paths`"),
-    Case("windsurf", "one level", ".windsurf/skills/group/x", "left-out x", says="only one level is searched"),
-    Case("windsurf", "Claude's folder, switched off", ".claude/skills/x", "elsewhere x MU"),
-    Case("windsurf", "capitals are only reported", ".windsurf/skills/X", "offered X MU"),
-    Case("goose", "any depth, also inside a skill", ".agents/skills/outer/deep/x", "offered x MU"),
-    Case("goose", "a folder of Mercurial", ".agents/skills/.hg/x", "left-out x"),
-    Case("goose", "any name", ".agents/skills/x", "offered Any_Name MU", {"name": "Any_Name"}),
-    Case("amp", "no way to call it", ".agents/skills/x", "offered x M"),
-    Case("kiro", "another name than the folder's", ".kiro/skills/x", "invalid x", {"name": "y"}),
-    Case("kiro", "65 characters", f".kiro/skills/{LONG}", f"invalid {LONG}"),
-    Case("kiro", "a long description", ".kiro/skills/x", "offered x MU", {"description": "d" * 1100}),
-    Case("kiro", "the common folder", ".agents/skills/x", "elsewhere x MU", says="put it into .kiro/skills/x"),
-    Case("cline", "another name than the folder's", ".cline/skills/x", "invalid x", {"name": "y"}),
-    Case("cline", "switched off", ".cline/skills/x", "offered x", {"disabled": True}),
-    Case("cline", "switched off, as before", ".cline/skills/x", "offered x", {"enabled": False}),
-    Case("roo", "a folder of one mode", ".roo/skills-code/x", "elsewhere x MU"),
-    Case("roo", "a long description", ".roo/skills/x", "invalid x", {"description": "d" * 1100}),
-    Case("roo", "capitals", ".roo/skills/X", "invalid X"),
-    Case("zed", "one level", ".agents/skills/group/x", "left-out x"),
-    Case("zed", "another name than the folder's", ".agents/skills/x", "offered y MU", {"name": "y"}),
-    Case("zed", "capitals", ".agents/skills/X", "invalid X"),
-    Case("zed", "hidden from the model", ".agents/skills/x", "offered x U", {"disable_model_invocation": True}),
-    Case("zed", "of a project", ".agents/skills/x", "offered x MU", says="only if the user trusts the project"),
-    Case("zed", "of the user", "~/.agents/skills/x", "offered x MU"),
-]
+CASES = [Case(**one) for one in DATA["cases"]]
 REQUIRED = ("cursor", "windsurf", "goose", "kiro", "cline", "roo", "zed")
 
 

@@ -13,7 +13,7 @@ from metier import ConfigError
 from metier.authoring import check
 from metier.authoring.check import HostVerdict
 from metier.hosts import documentation, profiles
-from metier.hosts.documentation import STANDARD, Documentation
+from metier.hosts.documentation import STANDARD, Documentation, Source
 from worlds import World
 
 TESTED = ("codelia", "omp", "mycodeagent", "rip", "remcochat")
@@ -74,11 +74,8 @@ def test_code_is_source_and_a_page_is_documentation_also_in_a_repository() -> No
     assert rules["roots"].certainty == "source"
     assert rules["validation.name_mismatch"].certainty == "documented"
     assert rules["validation.name_mismatch"].at.endswith("skills.mdx#skill-structure")
-    assert rules["validation.description_breach"] == (
-        "assumed",
-        "",
-        "what happens beyond the maximum is not said",
-    ), "what is said of a rule counts before what is said of its table"
+    beyond = Source("assumed", why="what happens beyond the maximum is not said")
+    assert rules["validation.description_breach"] == beyond, "a rule's own source counts before that of its table"
     assert told("cline").of("search.default_limit") == STANDARD
 
 

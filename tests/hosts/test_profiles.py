@@ -210,6 +210,10 @@ def test_a_pyproject_of_others_is_none_of_our_business(world: World) -> None:
     ("where", "text", "says"),
     [
         ("home/.config/metier/config.toml", "[catalog]\nmax_skils = 3\n", ":2: unknown key catalog.max_skils (did"),
+        ("home/.config/metier/config.toml", "store_days = -1\n", "store_days must be a whole number, 0 or more"),
+        ("home/.config/metier/config.toml", "[mcp]\ndescription_chars = -1\n", "must be a whole number, 0 or more"),
+        ("home/.config/metier/config.toml", "[mcp]\nserver = 1\n", "unknown key mcp.server (did you mean mcp.servers"),
+        ("home/.config/metier/config.toml", "check = ['codex']\n", ":1: check must be a table"),
         ("project/.metier/config.toml", "\nprofil = 'omp'\n", ":2: unknown key profil"),
         ("project/.metier/config.toml", "profile = 3\n", "profile must be text"),
         ("project/.metier/config.toml", "cache = 'perhaps'\n", "cache must be true or false"),

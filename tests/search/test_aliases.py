@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from metier import Skills
-from metier.search.aliases import FILE, GROUP, GROUPS, aliases
+from metier.search.words import FILE, GROUP, GROUPS, aliases
 from worlds import World
 
 SKILLS = ".agents/skills"

@@ -13,11 +13,10 @@ import pytest
 from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
+from metier.search import Ranker, reading
 from metier.search import finder as module
-from metier.search import reading
 from metier.search.documents import FORMAT
 from metier.search.finder import Finder
-from metier.search.fusion import Ranker
 from metier.search.index import TextIndex
 from metier.search.parts import IndexBusy
 from metier.search.reading import KEYWORD_FIELDS, TextSource, indexed_skills

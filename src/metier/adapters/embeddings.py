@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
-from metier.search import OVERLAP
-from metier.search.fusion import CatalogRanker, Ranker, fuse
+from metier.search import OVERLAP, CatalogRanker, Ranker, fuse
 from metier.skills import Skills
 from metier.values.skill import Skill
 

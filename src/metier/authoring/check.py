@@ -39,19 +39,6 @@ PathLike = str | os.PathLike[str]
 Reports = dict[str, list[Diagnostic]]
 """The diagnostics of each file, by its path."""
 
-FINDINGS: Final[Mapping[str, str]] = {
-    "host-elsewhere": "The skill is not in a folder that the host searches. The message says where to put it.",
-    "host-later": "The host finds the skill only once it uses files beside it.",
-    "host-shadowed": "The host uses another skill of the same name instead.",
-    "host-left-out": "A rule of the host leaves the skill out. The message says which.",
-    "host-hidden": "The host does not show the skill to the model, or to the user.",
-    "host-cut": "The host truncates the description, the listing or the body. The message says where.",
-    "host-ignores": "The host ignores a field of the frontmatter.",
-    "host-note": "A remark on how the host treats the skill.",
-    "host-assumed": "The verdict rests on a rule of the host that no source states. The message says which.",
-}
-"""The codes of findings, which are about a host, and what they mean. Diagnostics are about the file."""
-
 _UNBOUNDED: Final = ("xml", "list", "json")
 """The formats that list every skill where the profile sets no limit."""
 _SKIPPED_BY: Final[Mapping[str, str]] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from metier.authoring.lint import BOM, SkillText, reached_texts
-from metier.catalog.frontmatter.rewrite import rewrite
+from metier.catalog.frontmatter.repair import rewrite
 from metier.catalog.hidden import HiddenCharacter, hidden_characters
 from metier.catalog.links import split_code
 from metier.catalog.validate import name_flaw

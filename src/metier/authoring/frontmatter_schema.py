@@ -5,6 +5,8 @@ The reverse does not hold: a schema does not see the name of the folder, and its
 alone, because the dialects of regular expressions differ there.
 """
 
+import os
+import tomllib
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -19,30 +21,6 @@ Draft = Literal["2020-12", "07"]
 _DRAFTS: Final[Mapping[Draft, str]] = {
     "2020-12": "https://json-schema.org/draft/2020-12/schema",
     "07": "http://json-schema.org/draft-07/schema#",
-}
-
-_MEANINGS: Final[Mapping[str, str]] = {
-    "name": "The name of the skill: that of its folder, in lower-case letters, digits and single hyphens.",
-    "description": "What the skill does and when to use it. A model sees only this before it loads the skill.",
-    "license": "The name of a license, or of a file in the skill's folder that has it.",
-    "compatibility": "What the skill needs, such as a product, programs or access to the network.",
-    "metadata": "Further properties, as text.",
-    "allowed-tools": "Tools that the skill may use without asking, separated by spaces: `Read Bash(git add *)`.",
-    "argument-hint": "What to type after the name of the skill, such as `[issue]`.",
-    "arguments": "Names of the arguments, for `$name` in the body.",
-    "disable-model-invocation": "With true, only a user can call the skill.",
-    "user-invocable": "With false, only the model can load the skill.",
-    "when_to_use": "When to use the skill, in addition to the description.",
-    "paths": "Globs of files. The model sees the skill only while it works on such a file.",
-    "globs": "Globs of files that the skill is about.",
-    "alwaysApply": "With true, the skill is always in the prompt.",
-    "model": "The model to use while the skill is active.",
-    "context": "With `fork`, the skill runs in a context of its own.",
-    "agent": "The agent that runs the skill in a context of its own.",
-    "hooks": "Commands that run while the skill is active.",
-    "version": "The version of the skill.",
-    "hide": "With true, the model does not see the skill.",
-    "enabled": "With false, the skill is switched off.",
 }
 
 _TEXT: Final = ["string", "number", "boolean"]
@@ -66,7 +44,9 @@ def frontmatter_schema(
     known = dict.fromkeys((*STANDARD_KEYS, *validate.keys_of(profile), *rules.own_keys))
     if rules.unknown_keys == "error":
         known = dict.fromkeys((*STANDARD_KEYS, *rules.own_keys))
-    properties = {key: {"description": _MEANINGS.get(key, f"A key of {profile.name}.")} for key in known}
+    with open(os.path.join(os.path.dirname(__file__), "frontmatter_schema.toml"), "rb") as stream:
+        meanings = tomllib.load(stream)
+    properties = {key: {"description": meanings.get(key, f"A key of {profile.name}.")} for key in known}
     for key, part in _parts(rules).items():
         properties[key] |= part
     required = [key for key, needed in (("name", _needs_name(rules)), ("description", _needs_text(rules))) if needed]

@@ -4,23 +4,36 @@ Every skill that was found is accounted for. A skill that a filter leaves out is
 another is shadowed and still loads by its path, and a skill that is off leaves its name to the next one.
 """
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Final
 
 from metier import limits
-from metier.catalog.discover import Found
-from metier.catalog.globs import matches
+from metier.catalog.discover import Found, scan
 from metier.catalog.modes import Modes
-from metier.errors import AmbiguousSkill, InvalidSkill, SkillNotFound
+from metier.errors import AmbiguousSkill, ConfigError, InvalidSkill, SkillNotFound
+from metier.files.text import printable
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, in_project
+from metier.hosts.roots import switched_off as switched_off_roots
 from metier.values.skill import SCOPE_ORDER, SKILL_FILE, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 from metier.values.value import Value, replace
 
 _name_of: Final = attrgetter("name")
 _path_of: Final = attrgetter("path")
+
+_GLOB: Final = 1000
+"""Characters of one glob, and its alternatives. Each pair of braces multiplies them."""
+_OFF: Final = "source-off"
+"""Why a file is left out: its root is switched off, or the one that takes its name."""
+_CHOSEN: Final = frozenset(("ignored", "not-included", "ignored-folder", "same-file", _OFF))
+"""The reasons for leaving a file out that somebody chose, and the one that leaves nothing out."""
+
+Findings = dict[str, str]
+"""What was logged about each file."""
 
 
 class Catalog(Value):
@@ -204,10 +217,10 @@ def _filter(skills: list[Skill], profile: Profile, skipped: list[Skipped]) -> li
         return skills
     kept: list[Skill] = []
     for skill in skills:
-        unwanted = next((glob for glob in ignore if matches(skill.name, glob)), "")
+        unwanted = next((glob for glob in ignore if _matches(skill.name, glob)), "")
         if unwanted:
             skipped.append(Skipped(skill.path, "ignored", f"the name matches {unwanted}", skill.name))
-        elif include and not any(matches(skill.name, glob) for glob in include):
+        elif include and not any(_matches(skill.name, glob) for glob in include):
             skipped.append(Skipped(skill.path, "not-included", "the name matches no glob to include", skill.name))
         else:
             kept.append(skill)
@@ -282,3 +295,119 @@ def _order(skills: list[Skill], profile: Profile) -> list[Skill]:
     if profile.collisions.rule != "ambiguous":
         return sorted(skills, key=_name_of)  # no two are the same
     return sorted(skills, key=lambda s: (s.name, SCOPE_ORDER.get(s.root.scope, 3), s.path))
+
+
+# --- globs on names ---
+
+
+def _matches(name: str, glob: str) -> bool:
+    """Whether a name matches a glob. Case matters. Raises `ConfigError` for a glob with too many alternatives."""
+    return any(fnmatchcase(name, one) for one in _alternatives(glob))
+
+
+@functools.lru_cache(maxsize=256)
+def _alternatives(glob: str) -> tuple[str, ...]:
+    """The globs without braces that a glob stands for. Braces without a comma or a partner are ordinary characters."""
+    if len(glob) > _GLOB:
+        raise ConfigError(f"the glob {glob[:60]!r} has more than {_GLOB:,} characters", key="filters")
+    done: list[str] = []
+    waiting = [glob]
+    while waiting:
+        one = waiting.pop()
+        group = _first_group(one)
+        if group is None:
+            done.append(one)
+            continue
+        start, end, parts = group
+        waiting += (one[:start] + part + one[end:] for part in reversed(parts))
+        if len(done) + len(waiting) > _GLOB:
+            raise ConfigError(f"the glob {glob[:60]!r} has more than {_GLOB:,} alternatives", key="filters")
+    return tuple(done)
+
+
+def _first_group(glob: str) -> tuple[int, int, list[str]] | None:
+    """The first braces with a comma: where they start and end, and what is between the commas."""
+    start = glob.find("{")
+    while start >= 0:
+        depth, parts, begin = 0, list[str](), start + 1
+        for at in range(start, len(glob)):
+            depth += (glob[at] == "{") - (glob[at] == "}")
+            if depth == 0 or (depth == 1 and glob[at] == ","):
+                parts.append(glob[begin:at])
+                begin = at + 1
+            if depth == 0:
+                break
+        if depth == 0 and len(parts) > 1:
+            return start, begin, parts
+        start = glob.find("{", start + 1)
+    return None
+
+
+# --- switched-off roots ---
+
+
+def hide_switched_off(found: Found, profile: Profile, place: Place, trusted: bool) -> None:
+    """Move the skills that a switched-off root hides to the skipped ones, and add its own skills there, too.
+
+    This is for hosts that settle names first and look at the switches then: the first root that has a name takes it, on
+    or off. Folders that the caller named and custom directories come after that and are not hidden.
+    """
+    left_out, order = switched_off_roots(profile, place)
+    if not left_out:
+        return
+    off, _ = scan(profile, place, left_out, trusted=trusted)
+    ranks = {path: rank for rank, path in enumerate(order)}
+    first: dict[str, Skill] = {}
+    for skill in sorted(filter(_takes_part, (*found.skills, *off.skills)), key=lambda one: ranks[one.root.path]):
+        first.setdefault(skill.name, skill)
+    unused = {skill.path for skill in off.skills}
+    kept: list[Skill] = []
+    for skill in found.skills:
+        winner = first[skill.name] if _takes_part(skill) else skill
+        if winner.path not in unused or winner is skill:
+            kept.append(skill)
+            continue
+        message = f"{winner.path} has the same name, {skill.name!r}, and comes first, but its source is switched off"
+        found.skipped.append(Skipped(skill.path, _OFF, message, skill.name))
+        hint = "switch its source on, or rename one of the two"
+        found.diagnostics.append(Diagnostic("collision", "warning", message, path=skill.path, hint=hint))
+    found.skills = kept
+    known = {skill.real_path for skill in kept} | {entry.path for entry in found.skipped}
+    for skill in off.skills:
+        if not {skill.path, skill.real_path} & known:
+            found.skipped.append(Skipped(skill.path, _OFF, f"the source {skill.source} is switched off", skill.name))
+
+
+def _takes_part(skill: Skill) -> bool:
+    return not skill.root.explicit and skill.source != "custom"
+
+
+# --- the log ---
+
+
+def log_left_out(catalog: Catalog, known: Findings) -> Findings:
+    """Log the files that a scan left out and `known` lacks, one warning for each. Returns what the next scan knows.
+
+    The log is for programs that use the library. The command line shows the same findings itself, so nothing is printed
+    unless the program sets logging up.
+    """
+    found = _findings(catalog)
+    fresh = [(path, message) for path, message in found.items() if known.get(path) != message]
+    if fresh:
+        import logging  # as slow to import as a small catalog is to scan, and most have nothing to log
+
+        log = logging.getLogger("metier.catalog")
+        if not log.handlers:
+            log.addHandler(logging.NullHandler())
+        for path, message in fresh:
+            log.warning("%s: %s", printable(path), printable(message))
+    return found
+
+
+def _findings(catalog: Catalog) -> Findings:
+    found = {entry.path: f"skipped: {entry.detail}" for entry in catalog.skipped if entry.reason not in _CHOSEN}
+    failed = set(catalog.failed)
+    for note in catalog.diagnostics:
+        if note.code == "collision" or (note.severity == "error" and note.path in failed):
+            found.setdefault(note.path, f"skipped: {note.message}")
+    return found

@@ -20,7 +20,6 @@ from typing import Final, cast
 
 from msgspec import Struct
 
-from metier.catalog import invocation
 from metier.catalog.link_rules import TRUST_OR_COPY, LinkRules
 from metier.catalog.scan_cache import FileRow, FileRows, Memory, is_settled, settled, stamp, unsettled
 from metier.catalog.skill_file import (
@@ -34,6 +33,7 @@ from metier.catalog.skill_file import (
     skipped_row,
     unpack,
     unreadable_row,
+    with_flags,
 )
 from metier.files.beneath import OPEN
 from metier.hosts.profiles import Profile
@@ -408,7 +408,7 @@ class _Walker:
         if kind == "skill":
             mtime_ns, _, size, _ = STAMP.unpack(stamped)
             skill = Skill(name, description, file, real_file, root, mtime_ns, size, frontmatter=fields)
-            found.skills.append(invocation.with_flags(skill, flags) if flags else skill)
+            found.skills.append(with_flags(skill, flags) if flags else skill)
         elif kind == "failed":
             found.failed.append(file)
         else:

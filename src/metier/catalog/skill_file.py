@@ -6,20 +6,32 @@ profiles can scan the same files and each is read once.
 
 import os
 import sys
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final
 
 from metier import limits
-from metier.catalog import invocation, validate
+from metier.catalog import validate
 from metier.catalog.scan_cache import UNKNOWN, FileRow, NoteRow, PlainRow
-from metier.hosts.schema import Profile, Rules
-from metier.values.skill import STANDARD_KEYS, Diagnostic
+from metier.files.beneath import read_regular
+from metier.files.shapes import is_dict
+from metier.hosts.schema import CatalogRules, Profile, Rules
+from metier.values.skill import STANDARD_KEYS, Diagnostic, Skill
+from metier.values.value import replace
 
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
 
 IS_LINK: Final = 40 if sys.platform.startswith("linux") else 62
 """The error number of opening a symbolic link with `O_NOFOLLOW`."""
+
+
+_HIDDEN: Final = 1
+_NOT_FOR_USER: Final = 2
+_OFF: Final = 4
+"""The flags: hidden from the model, not callable by the user, off."""
+
+_KEYS: Final = frozenset(("disable-model-invocation", "hide", "user-invocable", "enabled", "disabled"))
+_WORDS: Final = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
 class Heads:
@@ -82,7 +94,7 @@ class HostRows:
             if self._profile.validation.unknown_keys != "ignore":
                 return None
             fields = {key: value for key, value in fields.items() if key in self._keys}
-        flags = invocation.flags_of(fields, rules, file)
+        flags = flags_of(fields, rules, file)
         if not flags and fields is parsed.fields:
             return row  # the same one in all hosts
         folder = _name(file)
@@ -117,7 +129,7 @@ def row_of(
         parsed = validate.tolerate(parsed, rules)
     folder = _name(file)
     checked = validate.check(parsed, folder, rules, file, require_description=require_description)
-    return _row(stamped, linked, checked, invocation.flags_of(checked.fields, profile.catalog, file), folder)
+    return _row(stamped, linked, checked, flags_of(checked.fields, profile.catalog, file), folder)
 
 
 def _row(stamped: bytes, linked: str | None, checked: validate.Validation, flags: int, folder: str) -> FileRow:
@@ -169,3 +181,43 @@ def unpack(note: NoteRow, file: str) -> Diagnostic:
     """The diagnostic of a row."""
     code, severity, message, line, column, hint, reason = note
     return Diagnostic(code, severity, message, path=file, line=line, column=column, hint=hint, reason=reason)
+
+
+# --- who may invoke a skill, as its own files say; one number, because a scan keeps it for every file ---
+
+
+def flags_of(fields: Mapping[str, object], rules: CatalogRules, file: str) -> int:
+    """The flags that the frontmatter and the policy file beside the SKILL.md set, if the host honours them."""
+    flags = frontmatter_flags(fields, rules) if rules.honours and not _KEYS.isdisjoint(fields) else 0
+    return flags | _of_policy_file(os.path.dirname(file), rules.policy_file) if rules.policy_file else flags
+
+
+def with_flags(skill: Skill, flags: int) -> Skill:
+    """The skill with what its flags say."""
+    return replace(
+        skill,
+        model_invocable=not flags & _HIDDEN,
+        user_invocable=not flags & _NOT_FOR_USER,
+        mode="off" if flags & _OFF else "auto",
+    )
+
+
+def frontmatter_flags(fields: Mapping[str, object], rules: CatalogRules) -> int:
+    """The flags that the frontmatter alone sets."""
+    words = _WORDS if rules.flag_words else {}
+    says = {key: words.get(str(fields.get(key)).lower(), fields.get(key)) for key in rules.honours}
+    hidden = says.get("disable-model-invocation") is True or says.get("hide") is True
+    not_for_user = says.get("user-invocable") is False
+    off = says.get("enabled") is False or says.get("disabled") is True
+    return hidden * _HIDDEN | not_for_user * _NOT_FOR_USER | off * _OFF
+
+
+def _of_policy_file(folder: str, name: str) -> int:
+    """A broken policy file sets no flag."""
+    try:
+        data = read_regular(os.path.join(folder, name), limits.FRONTMATTER_BYTES)
+    except (OSError, ValueError):
+        return 0
+    parsed = validate.parser()(b"---\n" + data + b"\n---\n")
+    policy = (parsed.fields or {}).get("policy") if parsed is not None else None
+    return _HIDDEN if is_dict(policy) and policy.get("allow_implicit_invocation") is False else 0

@@ -1,10 +1,11 @@
 """Checks a frontmatter against the rules of a profile.
 
 `check` is pure, and no other code decides whether a file is a skill. A profile's `Rules` say which problems exclude a
-skill and which are only reported. `CODES` describes every diagnostic code of the runtime.
+skill and which are only reported. `codes.toml` describes every diagnostic code of the runtime.
 """
 
 import functools
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -20,76 +21,6 @@ from metier.values.value import replace
 if TYPE_CHECKING:
     from metier.catalog.frontmatter import Parsed
 
-CODES: Final[Mapping[str, str]] = {
-    # the file
-    "unreadable": "The file or folder cannot be read. The message has the operating system's reason.",
-    "not-a-file": "`SKILL.md` is a folder, a pipe, a socket or a device, not a regular file.",
-    "wrong-case": "The file is named `skill.md` or similar. Hosts only find `SKILL.md`.",
-    "not-utf8": "The frontmatter is not valid UTF-8.",
-    "nul-byte": "The frontmatter contains a NUL byte.",
-    # the fences and the YAML
-    "frontmatter-missing": "The file does not start with a `---` line.",
-    "frontmatter-unclosed": "The frontmatter has no closing `---` line.",
-    "frontmatter-too-large": f"The frontmatter is larger than {limits.FRONTMATTER_BYTES // limits.KIB} KiB.",
-    "fence-repaired": "A `---` line is not where it should be. The frontmatter was read anyway.",
-    "yaml-invalid": "The frontmatter is not valid YAML and could not be repaired.",
-    "yaml-repaired": "The frontmatter is not valid YAML. It was read with its plain values quoted.",
-    "yaml-not-mapping": "The frontmatter is a YAML list or a single value, not a map of fields.",
-    "yaml-key": "A key in the frontmatter is a list or a map.",
-    "yaml-too-deep": f"The YAML is nested more than {limits.FRONTMATTER_DEPTH} levels deep.",
-    "yaml-anchor": "YAML anchors and aliases are not allowed, because they can make a small file large.",
-    "yaml-merge-key": "YAML merge keys (`<<`) are not allowed.",
-    "yaml-tag": "YAML tags (`!`) are not allowed.",
-    "duplicate-key": "A key is set twice. The last value is used.",
-    # the fields
-    "name-missing": "`name` is missing or empty.",
-    "name-invalid": "`name` has characters or hyphens that the profile does not allow.",
-    "name-too-long": "`name` is longer than the profile allows.",
-    "name-mismatch": "`name` differs from the name of the skill's folder.",
-    "description-missing": "`description` is missing or empty.",
-    "description-too-long": "`description` is longer than the profile allows.",
-    "field-type": "A field has the wrong type, such as a list where text is expected.",
-    "compatibility-length": f"`compatibility` is empty or longer than {limits.COMPATIBILITY_LENGTH} characters.",
-    "metadata-values": "`metadata` is not a map of text to text.",
-    "allowed-tools-form": "`allowed-tools` is not one string with spaces between the entries.",
-    "unknown-key": "The frontmatter has a key that is not part of the Agent Skills standard.",
-    "hidden-characters": "The text has bidirectional controls, Unicode tags or other characters that can hide text.",
-    "invisible-removed": "Invisible or control characters were removed from `name` or `description`.",
-    "inline-command": "The body contains an inline shell command, which is never executed.",
-    # what `validate --strict` reports to authors
-    "byte-order-mark": "The file starts with a byte order mark, and some hosts do not find the frontmatter behind it.",
-    "description-placeholder": "`description` is a placeholder, such as the one of a template.",
-    "description-vague": "`description` is one word or only repeats the name.",
-    "description-when": "`description` does not say when to use the skill. Only English descriptions are checked.",
-    "body-too-long": f"The body is longer than {limits.BODY_LINES} lines or about {limits.BODY_TOKENS:,} tokens, which "
-    "the standard recommends at most.",
-    "file-missing": "A link, an image or a path in code names a file that does not exist.",
-    "link-outside": "A link leads out of the skill's folder. Where the skill is installed alone, it is broken.",
-    "reference-unreachable": "No chain of links or mentions leads from SKILL.md to this file.",
-    "invisible-characters": "The text has characters that nobody sees, such as spaces without width.",
-    # the scan
-    "root-missing": "A folder that should be searched for skills does not exist.",
-    "root-not-folder": "A path that should be searched for skills is not a folder.",
-    "root-outside": "The variable for the project's root names something that is no folder above the working "
-    "directory. It is ignored.",
-    "registry-invalid": "A plugin registry cannot be read.",
-    "bound-reached": "The search for skills stopped at one of its limits. The message says which.",
-    "link-not-followed": "This symbolic link is not followed: the profile does not allow it, or it leads out of an "
-    "untrusted project, to a folder that contains the root, or to the skills of another project.",
-    "context-file-refused": "An AGENTS.md is not read: it is no regular text file, it is too large, or it is a link "
-    "that leaves the project.",
-    "collision": "Two skills have the same name. The message says which one is used.",
-    "switched-off": "The profile uses no skills until they are switched on.",
-    "too-many-skills": "There are more skills than the profile allows.",
-    "state-invalid": "The file that stores the modes of skills, or the trusted projects, cannot be read.",
-    "setting-elsewhere": "A setting belongs to another host and has no effect in the profile in use.",
-    "rule-dropped": "A rule in `permissions` is ignored, because no skill of this host can have its `skill_name`.",
-    "rule-wrong": "A rule in `permissions` is wrong or could never match. No session opens until it is corrected.",
-    "untrusted": "Skills, settings or instructions of a project are ignored, because the project is not trusted, or "
-    "because only the user may set something.",
-}
-"""Every diagnostic code and what it means. Codes are stable; messages may change."""
-
 _ASCII_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _STANDARD: Final = frozenset(STANDARD_KEYS)
 
@@ -104,6 +35,16 @@ STRICT: Final = Rules(
     repair=False,
 )
 """The rules of `metier validate --strict`: every breach of the standard is an error."""
+
+
+@functools.cache
+def codes() -> Mapping[str, Mapping[str, str]]:
+    """What each code means: the `diagnostics` of files, and the `findings` of `metier check` about hosts."""
+    import tomllib
+
+    with open(os.path.join(os.path.dirname(__file__), "codes.toml"), encoding="utf-8") as stream:
+        named = {**vars(limits), "FRONTMATTER_KIB": limits.FRONTMATTER_BYTES // limits.KIB}
+        return tomllib.loads(stream.read().format(**named))
 
 
 def strict(profile: Profile) -> Rules:
@@ -135,7 +76,7 @@ class Validation(NamedTuple):
 
 def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Parsed | None":
     """Parse the frontmatter at the start of `data` as leniently as the rules say. See `frontmatter.parse`."""
-    return _parser()(
+    return parser()(
         data,
         path,
         complete=complete,
@@ -146,7 +87,7 @@ def parse(data: bytes, path: str, rules: Rules, *, complete: bool = True) -> "Pa
 
 
 @functools.cache
-def _parser() -> "Callable[..., Parsed | None]":
+def parser() -> "Callable[..., Parsed | None]":
     from metier.catalog import frontmatter  # a catalog that is remembered is not parsed
 
     return frontmatter.parse

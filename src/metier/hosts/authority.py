@@ -117,28 +117,13 @@ def trusted(narrower: Narrower) -> Authority:
 LINKS: Final = towards("follow", "inside", "never")
 BREACH: Final = towards("ignore", "warn", "error")
 
-_RUNTIME: Final[Mapping[str, Authority]] = {
-    "profile": PROJECT,  # by its name; a file needs trust
-    "cache": project(off),
-    "store": TRUSTED,
-    "store_required": TRUSTED,
-    "store_days": USER,  # they delete the records of other projects, too
-    "store_megabytes": USER,
-    "telemetry": TRUSTED,
-    "model": USER,  # it receives the conversation
-    "mcp": USER,  # servers are programs that are started
-    "check": ANY,  # by names; a file needs trust
-    "permissions": Authority("user", restricts),
-}
-"""The keys in `RUNTIME_KEYS`, which are not settings of a profile."""
-
 
 @functools.cache
 def authorities() -> Mapping[str, Authority]:
     """Every setting, by our name for it."""
     from metier.hosts import profiles  # which needs this module
 
-    return {**_RUNTIME, **profiles.authorities()}
+    return profiles.authorities()
 
 
 def authority(name: str) -> Authority:

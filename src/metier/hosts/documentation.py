@@ -10,7 +10,8 @@ from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError
-from metier.hosts import profiles
+from metier.hosts import profiles, roots
+from metier.hosts.profiles import Profile
 from metier.hosts.schema import DocumentationTable
 from metier.values.value import Value
 
@@ -28,17 +29,16 @@ _RANK: Final = {certainty: rank for rank, certainty in enumerate(CERTAINTIES)}
 _PAGES: Final = (".md", ".mdx")
 
 
-class Source(NamedTuple):
+class Source(Value):
     """Where a rule comes from."""
+
+    json_keys = ("certainty", "at|null", "why|null")
 
     certainty: Certainty
     at: str = ""
     """The address of the page or file; empty if the rule is assumed."""
     why: str = ""
     """Why the rule is assumed."""
-
-    def as_dict(self) -> dict[str, str | None]:
-        return {"certainty": self.certainty, "at": self.at or None, "why": self.why or None}
 
 
 STANDARD: Final = Source("assumed", why="as in the Agent Skills standard")
@@ -47,6 +47,8 @@ STANDARD: Final = Source("assumed", why="as in the Agent Skills standard")
 
 class Documentation(Value):
     """The sources of a profile's rules."""
+
+    json_keys = ("page", "version", "rules")
 
     page: str
     """The main source: an address, or the title of a document."""
@@ -66,13 +68,6 @@ class Documentation(Value):
         found = [source.certainty for source in self.rules.values()]
         return {certainty: found.count(certainty) for certainty in CERTAINTIES if certainty in found}
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "page": self.page,
-            "version": self.version,
-            "rules": {rule: source.as_dict() for rule, source in self.rules.items()},
-        }
-
 
 def weakest(certainties: list[Certainty]) -> Certainty:
     """The least sure of these."""
@@ -86,7 +81,7 @@ def load(name: str) -> Documentation | None:
     table = raw.pop("documentation", None)
     if table is None:
         return None
-    told = profiles.build_table(DocumentationTable, table, "documentation.", file)
+    told = profiles.build_table(DocumentationTable, table, "documentation", file)
     known = profiles.rules()
     for rule in (*told.sources, *told.assumed):
         if rule not in known and not any(name.startswith(f"{rule}.") for name in known):
@@ -112,3 +107,51 @@ def _certainty(address: str) -> Certainty:
     parts = urlsplit(address)
     in_repository = parts.netloc == "github.com" and "/blob/" in parts.path
     return "source" if in_repository and not parts.path.endswith(_PAGES) else "documented"
+
+
+# --- the rules of a host in one short row, so that many hosts can be compared at a glance ---
+
+
+class Row(NamedTuple):
+    """One host. Every value is short text, for a table."""
+
+    host: str
+    folder: str
+    """The first folder of a project that is searched."""
+    home: str
+    """The first folder of the home that is searched."""
+    depth: str
+    """Levels of folders below such a folder, or `any`."""
+    name: str
+    """`=folder` if a skill's name must be that of its folder, `label` if it is only a label, else `free`."""
+    wins: str
+    """Whose skill is used if two have one name: the `project`'s, the `user`'s, the `last` one, or `both`."""
+    called: str
+    """How a message calls a skill, or `-`."""
+    sure: str
+    """How many of the rules that the profile sets have a source."""
+
+
+COLUMNS = Row._fields
+NARROW = tuple(column for column in COLUMNS if column != "home")
+"""The columns that fit into a line of 80 characters."""
+
+
+def row(profile: Profile, documentation: Documentation | None) -> Row:
+    """The row of one host."""
+    project, home = roots.usual(profile)
+    rules, forms, rule = profile.validation, profile.invocation.forms, profile.collisions.rule
+    named = "label" if rules.name_source == "folder" else "=folder" if rules.name_mismatch == "error" else "free"
+    wins = "user" if profile.roots and roots.by_priority(profile)[0].at == "home" else "project"
+    counts = documentation.counts() if documentation is not None else {}
+    total = sum(counts.values())
+    return Row(
+        host=profile.name,
+        folder=project or "-",
+        home=home or "-",
+        depth=str(profile.discovery.depth or "any"),
+        name=named,
+        wins={"last": "last", "ambiguous": "both"}.get(rule, wins),
+        called=forms[0] if forms else "-",
+        sure=f"{total - counts.get('assumed', 0)}/{total}" if documentation is not None else "-",
+    )

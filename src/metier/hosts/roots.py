@@ -130,6 +130,17 @@ def other_project(folder: str) -> bool:
     return any(os.path.lexists(os.path.join(folder, marker)) for marker in REPOSITORIES)
 
 
+def project_of(cwd: str) -> str:
+    """The folder whose `.metier/config.toml` and pyproject.toml apply to a working directory."""
+    for markers in (REPOSITORIES, ("pyproject.toml",)):  # the second counts only outside a repository
+        folder, parent = cwd, os.path.dirname(cwd)
+        while folder != parent:
+            if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
+                return folder
+            folder, parent = parent, os.path.dirname(parent)
+    return cwd
+
+
 def registries(profile: Profile, place: Place) -> list[str]:
     """The files that list the folders of plugins. When they change, the roots may change too."""
     return [os.path.join(place.home, rules.path) for rules in profile.roots if rules.registry]

@@ -6,13 +6,15 @@ names who may set it; see `metier.hosts.authority`.
 """
 
 import functools
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from metier import limits
 from metier.hosts import authority as by
 from metier.values.skill import Role
 from metier.values.value import Value, field
 
+CATALOG_CHARS: Final = 2_000
+"""How long a text that describes the catalog may be. Some hosts cut such texts of servers, at 2 KiB or more."""
 CONTAINER_IMAGE: Final = "docker.io/library/python:3.13-slim"
 SANDBOXES: Final = ("bubblewrap", "container")
 """The built-in runners with a sandbox. Packages bring further ones."""
@@ -452,3 +454,53 @@ class Profile(Value, eq=False):
         """How to switch skills on, in the host's own name for the setting."""
         key = next((alias for alias, setting in self.aliases.items() if setting == "enabled"), "enabled")
         return f"set {key} = true in .metier/config.toml and start again"
+
+
+class McpSettings(Value):
+    """The table `mcp`: servers whose skills join the catalog, and limits for our own server."""
+
+    servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Unchecked. See `metier.sources.mcp_servers.servers`."""
+    instructions_chars: int = CATALOG_CHARS
+    """For the instructions of Metier's server. 0 leaves the catalog out of them."""
+    description_chars: int = CATALOG_CHARS
+    """For the description of its load tool. 0 leaves the catalog out of it."""
+
+
+class CheckSettings(Value):
+    """The table `check`."""
+
+    hosts: tuple[str, ...] = ()
+    """Names or files of profiles."""
+
+
+class RuntimeSettings(Value):
+    """The keys of a configuration that are not settings of a profile."""
+
+    profile: Annotated[str, by.PROJECT] = "standard"  # by its name; a file needs trust
+    """The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host."""
+    cache: Annotated[bool, by.project(by.off)] = True
+    """Whether scans are cached on disk."""
+    store: Annotated[str, by.TRUSTED] = ""
+    """Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`."""
+    store_required: Annotated[bool, by.TRUSTED] = True
+    """Whether a call is refused if its events cannot be stored. `false`: servers and commands warn and continue.
+    Default: true."""
+    store_days: Annotated[int, by.USER] = 90  # it deletes the records of other projects, too
+    """Sessions without an event for this many days are deleted from the store. 0 keeps them. Default: 90."""
+    store_megabytes: Annotated[int, by.USER] = 2048
+    """The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. Default: 2048."""
+    telemetry: Annotated[bool, by.TRUSTED] = False
+    """Whether servers trace with OpenTelemetry. Needs the extra `otel`."""
+    model: Annotated[dict[str, Any], by.USER] = field(default_factory=dict[str, Any])  # it receives the conversation
+    """The model of the chat: `provider`, `name`, `base_url`, `tools`, `images`, `timeout`. Only in the user's own
+    file."""
+    mcp: Annotated[McpSettings, by.USER] = field(default_factory=McpSettings)  # servers are programs that are started
+    """`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. `instructions_chars`,
+    `description_chars`: how many characters of its instructions and of its load tool's description Metier's own server
+    uses for the catalog, 2000 each. Only in the user's own file."""
+    check: Annotated[CheckSettings, by.ANY] = field(default_factory=CheckSettings)  # by names; a file needs trust
+    """`hosts`: the profiles that `metier check` checks unless others are named. It exits with 1 if one of them does not
+    find or not show a skill. A file needs trust."""
+    permissions: Annotated[dict[str, Any], by.Authority("user", by.restricts)] = field(default_factory=dict[str, Any])
+    """The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and `trust = "required"`."""

@@ -9,7 +9,7 @@ rule for each setting; a value that does not count is reported.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -17,39 +17,20 @@ from msgspec import Struct
 from metier import limits
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
-from metier.hosts import profiles, setting_values
+from metier.hosts import profiles
 from metier.hosts.authority import authorities, authority
 from metier.hosts.profiles import Profile
-from metier.hosts.roots import REPOSITORIES, Place, locate
-from metier.hosts.setting_values import McpSettings
+from metier.hosts.roots import Place, locate, project_of
+from metier.hosts.schema import McpSettings, RuntimeSettings
 from metier.hosts.trust import is_trusted
 from metier.values.skill import Diagnostic
 from metier.values.value import Value, field, replace
 
-RUNTIME_KEYS: Final[Mapping[str, str]] = {
-    "profile": "The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host.",
-    "cache": "Whether scans are cached on disk.",
-    "store": "Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`.",
-    "store_required": "Whether a call is refused if its events cannot be stored. `false`: servers and commands warn "
-    "and continue. Default: true.",
-    "store_days": "Sessions without an event for this many days are deleted from the store. 0 keeps them. Default: 90.",
-    "store_megabytes": "The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. "
-    "Default: 2048.",
-    "telemetry": "Whether servers trace with OpenTelemetry. Needs the extra `otel`.",
-    "model": "The model of the chat: `provider`, `name`, `base_url`, `tools`, `images`, `timeout`. "
-    "Only in the user's own file.",
-    "mcp": "`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. "
-    "`instructions_chars`, `description_chars`: how many characters of its instructions and of its load tool's "
-    "description Metier's own server uses for the catalog, 2000 each. Only in the user's own file.",
-    "check": "`hosts`: the profiles that `metier check` checks unless others are named. It exits with 1 if one of them "
-    "does not find or not show a skill. A file needs trust.",
-    "permissions": "The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and "
-    '`trust = "required"`.',
-}
+RUNTIME_KEYS: Final = RuntimeSettings.__struct_fields__
 """The keys that are not settings of a profile."""
+_SCALARS: Final = ("profile", "cache", "store", "store_required", "store_days", "store_megabytes", "telemetry")
+"""Those with one value. Each has a variable `METIER_*`, and so has `enabled`."""
 REMEMBERED: Final = "permissions.toml"
-_MARKERS: Final = (REPOSITORIES, ("pyproject.toml",))
-"""Markers of a project's root. `pyproject.toml` counts only outside a repository."""
 
 
 class Settings(Value):
@@ -104,7 +85,7 @@ def resolve(
     given = {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}
     layers = [
         *_files(where, config_folder),
-        _layer("environment", setting_values.from_environment(environment)),
+        _layer("environment", {k: v for k in (*_SCALARS, "enabled") if (v := environment.get(f"METIER_{k.upper()}"))}),
         _layer("argument", given),
     ]
     origins: dict[str, str] = {}
@@ -114,7 +95,7 @@ def resolve(
         layers = [user.runtime_of(layer, notes) for layer in layers]
     runtime = _runtime(layers, own_file, notes, origins)
     data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
-    raw = _overridden(_text_of(runtime, "profile", "standard"), layers, environment, notes, origins, user)
+    raw = _overridden(runtime.profile, layers, environment, notes, origins, user)
     sources: dict[str, list[str]] = {}
     permissions = _permissions(layers, own_file, origins, sources, notes)
     mcp = _mcp(layers, own_file, notes, origins)
@@ -131,17 +112,17 @@ def resolve(
         profile=built,
         place=place,
         config_folder=config_folder,
-        cache_folder=cache_folder if runtime.get("cache", True) else "",
-        store=_text_of(runtime, "store", os.path.join(data_folder, "metier.db")),
-        store_required=bool(runtime.get("store_required", True)),
-        store_days=int(runtime.get("store_days", 90)),
-        store_megabytes=int(runtime.get("store_megabytes", 2048)),
+        cache_folder=cache_folder if runtime.cache else "",
+        store=runtime.store if "store" in origins else os.path.join(data_folder, "metier.db"),
+        store_required=runtime.store_required,
+        store_days=runtime.store_days,
+        store_megabytes=runtime.store_megabytes,
         permissions=permissions,
         rule_origins=sources,
         origins=origins,
         diagnostics=(*notes, *diagnostics),
         mcp=mcp,
-        telemetry=bool(runtime.get("telemetry", False)),
+        telemetry=runtime.telemetry,
         model=model,
         check_hosts=check_hosts,
         data_folder=data_folder,
@@ -181,34 +162,33 @@ def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> L
     return Layer(origin, rest, table, trusted)
 
 
-_READERS: Final[Mapping[str, Callable[[object, str, str], str | bool | int]]] = {
-    "profile": setting_values.text,
-    "store": setting_values.text,
-    "cache": setting_values.flag,
-    "store_required": setting_values.flag,
-    "telemetry": setting_values.flag,
-    "store_days": setting_values.count,
-    "store_megabytes": setting_values.count,
-}
-"""The keys with one value that are not settings of a profile."""
-
-
 def _runtime(
     layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
-) -> dict[str, str | bool | int]:
+) -> RuntimeSettings:
     """The keys with one value that are not settings of a profile. The highest layer wins.
 
     How long the store keeps records is the user's alone: the store has those of other projects, too.
     """
-    found: dict[str, str | bool | int] = {}
+    found: dict[str, Any] = {}
     for layer in layers:
-        for key, read in _READERS.items():
-            if key in layer.values and read is setting_values.count and layer.file not in ("", own_file):
+        for key in (key for key in _SCALARS if key in layer.values):
+            if key in ("store_days", "store_megabytes") and layer.file not in ("", own_file):
                 notes.append(_only_by_user(key, layer.origin, own_file))
-            elif key in layer.values:
-                found[key] = read(layer.values[key], key, layer.file)
+            else:
+                found[key] = _value(key, layer)
                 origins[key] = layer.origin
-    return found
+    return RuntimeSettings(**found)
+
+
+def _value(key: str, layer: Layer) -> Any:
+    value = profiles.runtime_value(key, layer.values[key], layer.file)
+    _check_number(value, key, layer.file)
+    return value
+
+
+def _check_number(value: object, key: str, file: str) -> None:
+    if isinstance(value, int) and not 0 <= value < 10**9:
+        raise ConfigError(f"{key} must be a whole number, 0 or more", file=file, key=key)
 
 
 def _is_file(profile: str) -> bool:
@@ -220,16 +200,12 @@ def _check_hosts(layers: Sequence[Layer], notes: list[Diagnostic], origins: dict
     chosen: tuple[str, ...] = ()
     for layer in layers:
         if "check" in layer.values:
-            hosts = setting_values.check_hosts(layer.values["check"], layer.file)
+            hosts = profiles.runtime_value("check", layer.values["check"], layer.file).hosts
             chosen = tuple(host for host in hosts if layer.trusted or not _is_file(host))
             if chosen != hosts:
                 notes.append(_does_not_count("check.hosts", layer))
             origins["check"] = layer.origin
     return chosen
-
-
-def _text_of(runtime: Mapping[str, str | bool | int], key: str, default: str) -> str:
-    return str(runtime.get(key, default))
 
 
 def _overridden(
@@ -297,13 +273,13 @@ class _UserSettings(Struct):
     @classmethod
     def of(cls, layers: Sequence[Layer], file: str, environment: Mapping[str, str]) -> "_UserSettings":
         own = [layer for layer in layers if layer.trusted]
-        profile = _text_of(_runtime(own, file, [], {}), "profile", "standard")
+        profile = _runtime(own, file, [], {}).profile
         names = {key for layer in own if layer.origin == file for key in layer.values}
         user = cls(file, profile, _requires_trust(profile, own, environment), names)
         if not user.required:
             # The user may require trust only for the profile that the project chooses.
             counted = [user.runtime_of(layer, []) for layer in layers]
-            chosen = _text_of(_runtime(counted, file, [], {}), "profile", "standard")
+            chosen = _runtime(counted, file, [], {}).profile
             user.required = chosen != profile and _requires_trust(chosen, own, environment)
         return user
 
@@ -312,10 +288,8 @@ class _UserSettings(Struct):
         if layer.trusted:
             return layer
         kept = dict(layer.values)
-        for key, read in _READERS.items():
-            if key not in kept:
-                continue
-            value = read(kept[key], key, layer.file)
+        for key in (key for key in _SCALARS if key in kept):
+            value = _value(key, layer)
             is_file = key == "profile" and _is_file(str(value))
             set_by_user = key in self.names
             if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
@@ -420,10 +394,14 @@ def _own(key: str, layers: Sequence[Layer], own_file: str, notes: list[Diagnosti
 
 def _mcp(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> McpSettings:
     """The user's MCP servers. A project cannot add any, trusted or not, because they start programs."""
-    tables = list(_own("mcp", layers, own_file, notes))
-    if tables:
-        origins["mcp"] = tables[-1][0]
-    return setting_values.mcp_settings(tables)
+    merged: dict[str, Any] = {}
+    for origin, given in _own("mcp", layers, own_file, notes):
+        table = profiles.build_table(McpSettings, given, "mcp", origin)
+        for key in ("instructions_chars", "description_chars"):
+            _check_number(getattr(table, key), f"mcp.{key}", origin)
+        merged |= {key: getattr(table, key) for key in given} | {"servers": merged.get("servers", {}) | table.servers}
+        origins["mcp"] = origin
+    return McpSettings(**merged)
 
 
 def _model(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]) -> dict[str, Any]:
@@ -475,14 +453,3 @@ def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not isinstance(table, dict):
             raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
         yield pyproject, cast("Mapping[str, Any]", table)
-
-
-def project_of(cwd: str) -> str:
-    """The folder whose `.metier/config.toml` and pyproject.toml apply to a working directory."""
-    for markers in _MARKERS:
-        folder, parent = cwd, os.path.dirname(cwd)
-        while folder != parent:
-            if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
-                return folder
-            folder, parent = parent, os.path.dirname(parent)
-    return cwd

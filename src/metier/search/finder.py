@@ -17,14 +17,25 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from metier import limits
-from metier.search import EXACT_NAME, EXACT_PATH, OVERLAP, PREFIX, background, fold, in_order
-from metier.search.aliases import Aliases
-from metier.search.fusion import CatalogRanker, Ranker, Reranker, fuse
+from metier.search import (
+    EXACT_NAME,
+    EXACT_PATH,
+    OVERLAP,
+    PREFIX,
+    CatalogRanker,
+    Ranker,
+    Reranker,
+    background,
+    fold,
+    fuse,
+    in_order,
+)
 from metier.search.index import Scored, TextIndex
 from metier.search.parts import SMALL, IndexBusy, IndexUnavailable
 from metier.search.plan import FITS, NO_ALIASES
 from metier.search.quick import QuickSearch
 from metier.search.reading import TextSource, changed_sources, indexed_skills, own_stamp
+from metier.search.words import Aliases
 from metier.values.results import Hit, IndexProgress
 from metier.values.skill import Shadowed, Skill
 

@@ -17,10 +17,10 @@ import tantivy
 from tantivy import Occur, Query
 
 from metier import limits
-from metier.search.aliases import Aliases
 from metier.search.documents import FORMAT, IndexedSkill, PreparedSkill, prepare
 from metier.search.parts import DamagedPart, IndexPart, IndexUnavailable, PartFolder, in_memory, joined_parts
 from metier.search.plan import CONTEXT_DEPTH, FITS, NO_ALIASES, POINTS, Clauses, QueryPlan, clause, term_query
+from metier.search.words import Aliases
 
 FILE_SHARE: Final = 0.25
 """A reference file is named if the words that it has and SKILL.md lacks are at least this share of the query."""

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tantivy import Occur, Query
 
-from metier.search.aliases import Aliases
 from metier.search.documents import LEVELS, SCHEMA, WORD_BITS, joined
-from metier.search.words import exact, pairs, terms, words
+from metier.search.words import Aliases, exact, pairs, terms, words
 
 if TYPE_CHECKING:
     from metier.search.index import IndexView

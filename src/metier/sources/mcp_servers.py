@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from metier.catalog import invocation, validate
+from metier.catalog import skill_file, validate
 from metier.catalog.discover import Found
 from metier.catalog.frontmatter import Parsed
 from metier.errors import ConfigError, ResourceError
@@ -156,7 +156,7 @@ class McpSource:
             size=remote.files[SKILL_FILE].size,
             frontmatter=fields,
         )
-        return remote, invocation.with_flags(skill, invocation.frontmatter_flags(fields, profile.catalog))
+        return remote, skill_file.with_flags(skill, skill_file.frontmatter_flags(fields, profile.catalog))
 
     def _list(self, config: ServerConfig) -> _CachedListing:
         """The listing of a server. While the server cannot be reached, its last listing stays in use."""

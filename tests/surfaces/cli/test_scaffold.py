@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(world: World, run: Run) -> 
 
 
 def test_the_template_has_no_sentence_left_to_fill_in_but_the_description() -> None:
-    assert "TODO" not in new_skill.SKILL + new_skill.GUIDE + new_skill.SCRIPT
+    assert "TODO" not in "".join(new_skill.template().values())
 
 
 def test_two_new_skills_of_one_name_at_once_are_one(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

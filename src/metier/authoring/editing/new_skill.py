@@ -1,65 +1,23 @@
 """Creates a skill to start from: SKILL.md, a reference and a script, with comments.
 
-Nothing that exists is changed, and a skill that cannot be written completely is not left behind in part.
+Its text is data, in `new_skill.toml`. Nothing that exists is changed, and a skill that cannot be written completely is
+not left behind in part.
 """
 
 import json
 import os
 import re
 import shutil
+import tomllib
 import unicodedata
-from typing import Final
 
 from metier import limits
 from metier.catalog import validate
 from metier.errors import ConfigError
 from metier.files.text import printable, remove_invisible
 from metier.hosts import roots
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.settings import Settings
 from metier.values.skill import SKILL_FILE
-
-SKILL: Final = """\
----
-# The same as the name of the folder: a-z, 0-9 and single hyphens.
-name: {name}
-# What the skill does and when to use it. A model sees only this before it loads the skill, so use the words that people
-# use when they need it.
-description: {description}
-# Optional:
-# license: MIT
-# compatibility: Needs Python 3.11 or newer.
-# metadata:
-#   author: you
-# allowed-tools: Read Bash(git log *)
----
-# {title}
-
-<!-- The model reads this part when it loads the skill. Write instructions for it: what to do, in which order, and how
-to check the result. Keep it short. Put details that are rarely needed into references/, and work for a program into
-scripts/. Replace this comment and the steps below with your own. -->
-
-1. List what the task needs, and ask the user for anything that is missing.
-2. Run `scripts/example.py` with the text as its arguments. It counts the words.
-3. Read `references/guide.md` only if the count is unexpected.
-4. End with a summary of what was done and what the user has to decide.
-"""
-
-GUIDE: Final = """\
-# Guide
-
-Put details here that are rarely needed: tables, edge cases, long examples. The model reads this file only when the
-instructions in SKILL.md refer to it.
-"""
-
-SCRIPT: Final = '''\
-#!/usr/bin/env python3
-"""Counts words. Replace it with work that a program does better than a model."""
-
-import sys
-
-words = " ".join(sys.argv[1:]).split()
-print(f"{len(words)} words, {len(set(words))} different")
-'''
 
 
 class SkillExists(ConfigError):
@@ -78,11 +36,10 @@ def new_skill(
     if os.path.lexists(skill):
         raise SkillExists(f"{printable(skill)} already exists; nothing was changed", key="NAME")
     about = text or f"Does what {name} is for. Use when the user asks for it. (Replace these sentences with your own.)"
-    files = {
-        SKILL_FILE: SKILL.format(name=name, description=_quoted(about), title=name.replace("-", " ").capitalize()),
-        "references/guide.md": GUIDE,
-        "scripts/example.py": SCRIPT,
-    }
+    files = template()
+    quoted = json.dumps(about, ensure_ascii=False)  # JSON is valid YAML
+    title = name.replace("-", " ").capitalize()
+    files[SKILL_FILE] = files[SKILL_FILE].format(name=name, description=quoted, title=title)
     made: list[str] = []
     file = os.path.join(skill, SKILL_FILE)
     try:
@@ -104,6 +61,12 @@ def new_skill(
         shutil.rmtree(skill, ignore_errors=True)  # half a skill would be in the way the next time
         raise _unwritable(error, file) from error
     return made
+
+
+def template() -> dict[str, str]:
+    """The files of a new skill, by path."""
+    with open(os.path.join(os.path.dirname(__file__), "new_skill.toml"), "rb") as stream:
+        return tomllib.load(stream)
 
 
 def _unwritable(error: OSError, file: str) -> ConfigError:
@@ -133,9 +96,4 @@ def folder_for(config: Settings, *, user: bool, given: str | None = None) -> str
         where = "user" if user else "project"
         message = f"the profile {config.profile.name} has no folder for {where} skills"
         raise ConfigError(message, key="profile", hint="use --in DIR")
-    return roots.normalise(place, project_of(config.place.cwd), config.place.home)
-
-
-def _quoted(text: str) -> str:
-    """Text as a YAML value. JSON is valid YAML."""
-    return json.dumps(text, ensure_ascii=False)
+    return roots.normalise(place, roots.project_of(config.place.cwd), config.place.home)

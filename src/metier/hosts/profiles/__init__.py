@@ -5,11 +5,11 @@ error: the key, its line, and what would be right. A profile may `extends` anoth
 replace. Installed packages bring further profiles through the entry point group `metier.hosts`.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
-from types import UnionType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec.structs import fields
 
@@ -19,46 +19,21 @@ from metier.files.beneath import read_regular
 from metier.files.plugins import installed, nearest
 from metier.files.shapes import is_table
 from metier.hosts.authority import Authority
-from metier.hosts.schema import SANDBOXES, Profile
-from metier.hosts.setting_values import as_flag
+from metier.hosts.schema import SANDBOXES, Profile, RuntimeSettings
 from metier.values.value import Value
 
 BUILT_IN: Final = (
-    "standard",
-    "codelia",
-    "omp",
-    "mycodeagent",
-    "rip",
-    "remcochat",
-    "claude-code",
-    "codex",
-    "opencode",
-    "gemini-cli",
-    "vscode-copilot",
-    "cursor",
-    "windsurf",
-    "goose",
-    "amp",
-    "kiro",
-    "cline",
-    "roo",
-    "zed",
-)
+    "standard", "codelia", "omp", "mycodeagent", "rip", "remcochat", "claude-code", "codex", "opencode", "gemini-cli",
+    "vscode-copilot", "cursor", "windsurf", "goose", "amp", "kiro", "cline", "roo", "zed",
+)  # fmt: skip
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 Raw = dict[str, Any]
 
 
 HONOURED: Final = (
-    "disable-model-invocation",
-    "user-invocable",
-    "hide",
-    "enabled",
-    "disabled",
-    "paths",
-    "globs",
-    "alwaysApply",
-)
+    "disable-model-invocation", "user-invocable", "hide", "enabled", "disabled", "paths", "globs", "alwaysApply",
+)  # fmt: skip
 """The extension keys of a frontmatter that a profile can give an effect."""
 
 FORMS: Final = ("/name", "/skill:name", "$name", "@name", "skill://name", "path")
@@ -66,6 +41,10 @@ FORMS: Final = ("/name", "/skill:name", "$name", "@name", "skill://name", "path"
 
 _NAMED: Final = ("toggles", "aliases", "environment", "ranges")
 """The tables of a profile whose keys are names of the host, or of settings."""
+
+_ON: Final = ("1", "true", "yes", "on")
+_OFF: Final = ("0", "false", "no", "off")
+"""The words for true and false, as in variables."""
 
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -270,8 +249,9 @@ def settings() -> list[str]:
 
 
 def authorities() -> dict[str, Authority]:
-    """Who may set each setting, by our names."""
-    declared = (*_declared(Profile, ""), ("toggles", get_type_hints(Profile, include_extras=True)["toggles"]))
+    """Who may set each setting of a profile and each key of a configuration, by our names."""
+    toggles = ("toggles", get_type_hints(Profile, include_extras=True)["toggles"])
+    declared = (*_declared(RuntimeSettings, ""), *_declared(Profile, ""), toggles)
     named = {name: [item for item in get_args(kind) if isinstance(item, Authority)] for name, kind in declared}
     return {name: found[0] for name, found in named.items() if found}
 
@@ -293,14 +273,7 @@ def _is_table(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Value)
 
 
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    found = _HINTS.get(cls)
-    if found is None:
-        found = _HINTS[cls] = get_type_hints(cls)
-    return found
+_hints = functools.cache(get_type_hints)
 
 
 def build(raw: Raw, *, file: str = "", origin: str = "") -> Profile:
@@ -326,8 +299,13 @@ V = TypeVar("V", bound=Value)
 
 
 def build_table(cls: type[T], raw: object, where: str, file: str) -> T:
-    """The table of a profile's file with these values, or a `ConfigError` that names the key that is wrong."""
-    return cast("T", _convert(raw, cls, where.removesuffix("."), file, ""))
+    """A table of a file with these values, or a `ConfigError` that names the key that is wrong."""
+    return cast("T", _convert(raw, cls, where, file, ""))
+
+
+def runtime_value(key: str, raw: object, file: str) -> Any:
+    """The value of a key of `RuntimeSettings`, or a `ConfigError`."""
+    return _convert(raw, _hints(RuntimeSettings)[key], key, file, "")
 
 
 def _build(cls: type[V], raw: Mapping[str, Any], where: str, file: str, origin: str) -> V:
@@ -362,8 +340,6 @@ def _convert(value: Any, kind: Any, where: str, file: str, origin: str) -> Any:
         if value not in get_args(kind):
             raise wrong("one of " + ", ".join(repr(choice) for choice in get_args(kind)))
         return value
-    if origin_type in (Union, UnionType):
-        return _convert(value, next(a for a in get_args(kind) if a is not type(None)), where, file, origin)
     if origin_type is tuple:
         if not isinstance(value, (list, tuple)):
             raise wrong("a list")
@@ -376,11 +352,11 @@ def _convert(value: Any, kind: Any, where: str, file: str, origin: str) -> Any:
         inner = get_args(kind)[1]
         table = cast("Mapping[str, Any]", value)
         return {key: _convert(item, inner, f"{where}.{key}", file, origin) for key, item in table.items()}
-    if kind is int and isinstance(value, str) and re.fullmatch(r"\d+", value):
+    if kind is int and isinstance(value, str) and re.fullmatch(r"\d{1,18}", value):
         return int(value)
-    if kind is bool and (flag := as_flag(value)) is not None:
-        return flag
-    if type(value) is not kind:
+    if kind is bool and isinstance(value, str) and value.lower() in (*_ON, *_OFF):
+        return value.lower() in _ON
+    if type(value) is not kind and kind is not Any:
         raise wrong({bool: "true or false", int: "a whole number", str: "text"}.get(kind, "of another type"))
     return value
 

@@ -11,11 +11,10 @@ import click
 
 from metier import __version__
 from metier.authoring import check
-from metier.authoring.held_verdicts import HeldVerdicts
-from metier.authoring.verdict import HostVerdict, Status
+from metier.authoring.verdict import HeldVerdicts, HostVerdict, Status
 from metier.catalog import validate
 from metier.files.text import printable
-from metier.hosts.settings import project_of
+from metier.hosts.roots import project_of
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
@@ -54,7 +53,7 @@ def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, o
     `command` tells the runs of different commands apart, so that a service does not replace one by the other.
     """
     codes = list(dict.fromkeys(remark.code for remark in remarks))
-    described = {**validate.CODES, **check.FINDINGS}
+    described = {code: text for table in validate.codes().values() for code, text in table.items()}
     rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
     driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
     run = {
@@ -249,7 +248,7 @@ def _tell_remarks(
     assumed = [remark for remark in told if remark.code == "host-assumed"]
     others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
     for remark in (*others, *_ignored(verdicts), *assumed):
-        of_file = remark.code in validate.CODES
+        of_file = remark.code in validate.codes()["diagnostics"]
         if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
             continue
         who = "every host" if remark.hosts == everyone and len(everyone) > 1 else ", ".join(remark.hosts)
@@ -287,7 +286,7 @@ def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Rem
 
 def _rank(remark: Remark) -> tuple[int, str, bool]:
     """The place of a remark among others: by severity, then by file."""
-    return _RANK[remark.severity], remark.path, remark.code in check.FINDINGS
+    return _RANK[remark.severity], remark.path, remark.code in validate.codes()["findings"]
 
 
 def _remarks_of(verdict: HostVerdict, failed: bool) -> Iterator[Remark]:

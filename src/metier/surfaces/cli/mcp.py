@@ -13,8 +13,8 @@ import click
 from metier.errors import ConfigError, MissingExtra
 from metier.files.shapes import as_table, is_tuple
 from metier.files.text import printable
-from metier.hosts.roots import normalise
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.roots import normalise, project_of
+from metier.hosts.settings import Settings
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import Function, command, group, option

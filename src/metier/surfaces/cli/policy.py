@@ -10,7 +10,8 @@ from metier.catalog.modes import Level
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import trust
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.roots import project_of
+from metier.hosts.settings import Settings
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules

@@ -6,7 +6,7 @@ import click
 
 from metier.authoring.frontmatter_schema import Draft, frontmatter_schema
 from metier.files.shapes import is_table
-from metier.hosts import comparison, documentation, profiles
+from metier.hosts import documentation, profiles
 from metier.hosts.documentation import Documentation
 from metier.hosts.profiles import Profile, Raw
 from metier.surfaces.cli import output
@@ -27,11 +27,11 @@ def profiles_command(context: Context, name: str | None, compare: bool) -> None:
     names = [name] if name else profiles.names()
     built = [(profiles.build(profiles.load(each)), documentation.load(each)) for each in names]
     if compare:
-        rows = [comparison.row(profile, sources)._asdict() for profile, sources in built]
+        rows = [documentation.row(profile, sources)._asdict() for profile, sources in built]
         if context.as_json:
             output.json_out(rows)
         else:
-            output.table(comparison.NARROW, [[row[column] for column in comparison.NARROW] for row in rows], 1)
+            output.table(documentation.NARROW, [[row[column] for column in documentation.NARROW] for row in rows], 1)
     elif context.as_json:
         described = [_described(profile, sources) for profile, sources in built]
         output.json_out(described[0] if name else described)
@@ -68,10 +68,10 @@ def _documentation(sources: Documentation) -> None:
     for line in (f"page = {sources.page}", f"version = {sources.version}", f"rules = {counts}"):
         click.echo(f"  {line}")
     rules: dict[str, list[str]] = {}
-    for rule, (certainty, at, why) in sources.rules.items():
-        rules.setdefault(f"{certainty}: {at or why}", []).append(rule)
-    for source, names in rules.items():
-        click.echo(f"  {source}")
+    for rule, source in sources.rules.items():
+        rules.setdefault(f"{source.certainty}: {source.at or source.why}", []).append(rule)
+    for about, names in rules.items():
+        click.echo(f"  {about}")
         click.echo(output.wrap(", ".join(names), "    ", "    "))
 
 

@@ -16,7 +16,8 @@ from metier.authoring.editing.new_skill import SkillExists, new_skill
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import roots
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.roots import project_of
+from metier.hosts.settings import Settings
 from metier.policy.decide import Request
 from metier.sources.install import Installer, InstallRequest, Offer
 from metier.surfaces.cli import asking, output

@@ -13,7 +13,8 @@ from metier.authoring.fix import Fix, apply, obstacle, plan
 from metier.catalog import discover, validate
 from metier.catalog.garbage import no_collection
 from metier.files.text import printable
-from metier.hosts.settings import Settings, project_of
+from metier.hosts.roots import project_of
+from metier.hosts.settings import Settings
 from metier.surfaces.cli import output
 from metier.surfaces.cli.check import Remark, sarif_log
 from metier.surfaces.cli.context import Context
