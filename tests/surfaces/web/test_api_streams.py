@@ -255,12 +255,12 @@ def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
                 said = b""
                 while b"event: session_started" not in said:
                     said += client.recv(65536)
-            assert len(application.api.feed._subscribers[session.id]) == 20
+            assert len(application.site.feed._subscribers[session.id]) == 20
         for _ in range(1_000):
-            if not application.api.feed._subscribers:
+            if not application.site.feed._subscribers:
                 break
             threading.Event().wait(0.01)
-        assert application.api.feed._subscribers == {}
+        assert application.site.feed._subscribers == {}
     finally:
         made.should_exit = True
         thread.join()

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from metier.surfaces.web.guard import Gate
-from metier.surfaces.web.pages.overview import key_of as overview_key
+from metier.surfaces.web.overview import key_of as overview_key
 from patience import PATIENCE
 from surfaces.web.browser import EXAMPLES, SKILLS, TOKEN, Site, Watch, new_page, serving
 from surfaces.web.test_pages_axe import findings

@@ -16,7 +16,7 @@ from metier.surfaces.web.access import COOKIE
 from metier.surfaces.web.api import Application, build
 from metier.surfaces.web.guard import Gate
 from metier.surfaces.web.markdown import to_html
-from metier.surfaces.web.pages.overview import key_of
+from metier.surfaces.web.overview import key_of
 from metier.surfaces.web.site import CSP
 from worlds import World
 

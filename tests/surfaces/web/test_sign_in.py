@@ -26,7 +26,7 @@ import forking
 from bench.attack.boxes import IS_ROOT, as_user
 from metier.app import App
 from metier.errors import ConfigError
-from metier.surfaces.web import access, token_file
+from metier.surfaces.web import access
 from metier.surfaces.web.access import COOKIE, Access, WrongAttempts
 from metier.surfaces.web.api import build, endpoints
 from metier.surfaces.web.guard import Gate
@@ -193,7 +193,7 @@ def test_the_token_is_made_once_with_mode_600_and_shared_by_all_servers_of_the_u
 
 
 def _token(folder: str, answers: "multiprocessing.Queue[str]") -> None:
-    answers.put(token_file.token(folder))
+    answers.put(access.token(folder))
 
 
 def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_path: Path) -> None:
@@ -207,17 +207,17 @@ def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_pat
         found = {answers.get() for _ in processes}
         for one in processes:
             one.join()
-        assert found == {token_file.token(folder)}
+        assert found == {access.token(folder)}
     config = str(tmp_path / "config-0")
-    before = token_file.token(config)
-    token_file._make(token_file.path_in(config))  # of a process that found no file, and was the slower one
-    assert token_file.token(config) == before
+    before = access.token(config)
+    access._make(os.path.join(config, "token"))  # of a process that found no file, and was the slower one
+    assert access.token(config) == before
 
 
 def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        token_file.token(str(tmp_path / "config"))
+        access.token(str(tmp_path / "config"))
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "config/token").stat().st_mode) == 0o600
@@ -227,7 +227,7 @@ def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> N
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o602])
 def test_a_token_that_others_can_read_or_change_is_refused(world: World, mode: int) -> None:
     folder = world.home / ".config/metier"
-    token_file.token(str(folder))
+    access.token(str(folder))
     (folder / "token").chmod(mode)
     assert "can be used by other users" in refused_start(world)
 
@@ -237,7 +237,7 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
 
     def refused(match: str) -> None:
         with pytest.raises(ConfigError, match=match):
-            token_file.token(str(tmp_path))
+            access.token(str(tmp_path))
 
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "elsewhere").chmod(0o600)
@@ -263,7 +263,7 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
 @needs_root
 def test_a_token_of_another_user_is_refused(world: World) -> None:
     folder = world.home / ".config/metier"
-    token_file.token(str(folder))
+    access.token(str(folder))
     os.chown(folder / "token", 65534, 65534)
     assert "belongs to another user" in refused_start(world)
 

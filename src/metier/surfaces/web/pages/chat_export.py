@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -19,42 +19,32 @@ from metier.surfaces.chat.chat_store import Head
 from metier.surfaces.chat.items import ErrorItem, FileItem, Item, NoticeItem, TextItem, ToolItem, UserItem
 from metier.surfaces.web.site import Site, clock
 
-if TYPE_CHECKING:
-    from metier.surfaces.web.api import Api
-
 OUTPUT_CHARACTERS: Final = 20_000
 """Characters of one output in Markdown and HTML. JSON has all of them."""
 
 _TYPES: Final = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 
 
-@dataclass(frozen=True)
-class ChatExport:
-    """The route `/chat/{chat_id}/export.{kind}`."""
-
-    site: Site
-    api: "Api"
-
-    def file(self, request: Request) -> Response:
-        chat_id, kind = request.path_params["chat_id"], request.path_params["kind"]
-        if kind not in _TYPES:
-            return self.site.error(request, 404, "Not found", "A chat can be exported as md, json or html.")
-        head, items = self.api.chats.read(chat_id)
-        if kind == "md":
-            text = self.site.hide_paths(markdown(head, items))
-        elif kind == "json":
-            data = {"id": chat_id, **head.data(), "items": [item.as_dict() for item in items]}
-            text = json.dumps(self.site.hide_paths(data), ensure_ascii=False, indent=2, default=str)
-        else:
-            lines = [_line(item) for item in items if not getattr(item, "superseded", False)]
-            text = self.site.hide_paths(self.site.render("chats/export.html", head=head, lines=lines))
-        name = quote(f"{_file_name(head.title)}.{kind}", safe="")
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{name}",
-            "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
-            "cache-control": "private, no-store",
-        }
-        return Response(utf8(text), headers=headers, media_type=_TYPES[kind])
+def file(site: Site, request: Request) -> Response:
+    chat_id, kind = request.path_params["chat_id"], request.path_params["kind"]
+    if kind not in _TYPES:
+        return site.error(request, 404, "Not found", "A chat can be exported as md, json or html.")
+    head, items = site.chats.read(chat_id)
+    if kind == "md":
+        text = site.hide_paths(markdown(head, items))
+    elif kind == "json":
+        data = {"id": chat_id, **head.data(), "items": [item.as_dict() for item in items]}
+        text = json.dumps(site.hide_paths(data), ensure_ascii=False, indent=2, default=str)
+    else:
+        lines = [_line(item) for item in items if not getattr(item, "superseded", False)]
+        text = site.hide_paths(site.render("chats/export.html", head=head, lines=lines))
+    name = quote(f"{_file_name(head.title)}.{kind}", safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+        "cache-control": "private, no-store",
+    }
+    return Response(utf8(text), headers=headers, media_type=_TYPES[kind])
 
 
 def _file_name(title: str) -> str:
