@@ -89,7 +89,16 @@ def skill(site: Site, request: Request) -> Response:
     except AmbiguousSkill:
         return see_other(f"/skills?{urlencode({'q': name})}")
     except InvalidSkill as error:
-        return _broken(site, request, name, error)
+        return site.page(
+            request,
+            "skills/broken.html",
+            422,
+            name=name,
+            path=error.path,
+            key=key_of(error.path),
+            diagnostics=error.diagnostics,
+            source_line=source_line,
+        )
     if request.query_params.get("part") == "hosts":
         return _hosts(site, request, skill)
     wanted = request.query_params.get("file", "")
@@ -112,19 +121,6 @@ def skill(site: Site, request: Request) -> Response:
         uses=usage.of(site.app.store).sessions_of(skill.name),
         fields=_fields(skill),
         many=len(skills) > MANY,
-    )
-
-
-def _broken(site: Site, request: Request, name: str, error: InvalidSkill) -> Response:
-    return site.page(
-        request,
-        "skills/broken.html",
-        422,
-        name=name,
-        path=error.path,
-        key=key_of(error.path),
-        diagnostics=error.diagnostics,
-        source_line=source_line,
     )
 
 

@@ -4,7 +4,8 @@ Each page is a form that works without scripts; they add diagnostics as one type
 `metier.authoring.editing` and the policy, and every change passes the gate of the server, as all requests do.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -27,11 +28,12 @@ from metier.sources.install import Installer, InstallRequest, Offer
 from metier.surfaces.web.overview import OverviewEntry, key_of
 from metier.surfaces.web.site import Form, Site, see_other
 from metier.values.results import Request as PolicyRequest
-from metier.values.skill import SKILL_FILE, Root
+from metier.values.skill import SKILL_FILE
 
 VERSIONS: Final = 30
 """Versions that the history shows."""
 DIFF_LINES: Final = 400
+_NOTHING: Final[Form] = {}
 NAME_CHARACTERS: Final = 300
 """Characters of the name and the source of an imported skill."""
 
@@ -49,11 +51,7 @@ class ShownVersion:
 # --- new skills ---
 
 
-def new(site: Site, request: Request) -> Response:
-    return _new(site, request, {}, "")
-
-
-def _new(site: Site, request: Request, given: Form, wrong: str) -> Response:
+def new(site: Site, request: Request, given: Form = _NOTHING, wrong: str = "") -> Response:
     permit(site, "", SKILL_FILE)
     places = [(user, where) for user in (False, True) if (where := _place(site, user=user))]
     return site.page(
@@ -84,7 +82,7 @@ def create(site: Site, request: Request, given: Form) -> Response:
             user=given.get("place") == "user",
         )
     except ConfigError as error:
-        return _new(site, request, given, f"{error.message}{f'; {error.hint}' if error.hint else ''}")
+        return new(site, request, given, f"{error.message}{f'; {error.hint}' if error.hint else ''}")
     site.app.refresh()
     return see_other(f"/edit/{key_of(made[0])}")
 
@@ -315,12 +313,8 @@ def folder_of(entry: OverviewEntry, skills: Skills) -> SkillFolder:
     """The folder of a skill in the catalog, also of one that is not valid."""
     if entry.skill is not None:
         return SkillFolder(entry.path, entry.skill.root, entry.skill.inner)
-    return SkillFolder(entry.path, _root_of(entry.path, skills.roots))
-
-
-def _root_of(path: str, roots: Sequence[Root]) -> Root | None:
-    above = [root for root in roots if path.startswith(root.path.rstrip("/") + "/")]
-    return max(above, key=lambda root: len(root.path), default=None)
+    above = [root for root in skills.roots if entry.path.startswith(root.path.rstrip("/") + "/")]
+    return SkillFolder(entry.path, max(above, key=lambda root: len(root.path), default=None))
 
 
 def permit(site: Site, name: str, path: str) -> None:
@@ -348,12 +342,6 @@ def _compared(kept: EditHistory, versions: Sequence[Version], current: dict[str,
         earlier = next((other for other in versions[number + 1 :] if other.path == one.path), None)
         lines: list[str] = []
         if earlier is not None:
-            lines = _diff(lambda earlier=earlier, one=one: (kept.text(earlier.id)[1], kept.text(one.id)[1]), one.path)
+            with contextlib.suppress(MetierError):  # the text of a version is gone
+                lines = list(history.diff(kept.text(earlier.id)[1], kept.text(one.id)[1], one.path))
         yield ShownVersion(one, lines[:DIFF_LINES], len(lines) > DIFF_LINES, current.get(one.path) == one.digest)
-
-
-def _diff(texts: Callable[[], tuple[str, str]], path: str) -> list[str]:
-    try:
-        return list(history.diff(*texts(), path))
-    except MetierError:
-        return []

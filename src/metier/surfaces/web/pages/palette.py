@@ -30,31 +30,6 @@ ACTIONS: Final = (
     ("Keyboard shortcuts", "/shortcuts", "keys help"),
 )
 
-SHORTCUTS: Final = (
-    (
-        "Everywhere",
-        (
-            (("Ctrl", "K"), "Go to a chat, a skill or an action"),
-            (("?",), "Show the shortcuts, outside of text fields"),
-            (("Esc",), "Close what is open"),
-        ),
-    ),
-    (
-        "In a chat",
-        (
-            (("Enter",), "Send the message"),
-            (("Shift", "Enter"), "Begin a new line"),
-            (("/",), "At the beginning of a message: choose a skill"),
-            (("Esc",), "Leave the message for the question that waits"),
-            (("y",), "Allow once"),
-            (("a",), "Always allow"),
-            (("n",), "Do not allow"),
-            (("Ctrl", "V"), "Add a copied file or picture"),
-        ),
-    ),
-    ("In the editor", ((("Ctrl", "S"), "Save"),)),
-)
-
 
 def find(site: Site, request: Request) -> Response:
     words = request.query_params.get("q", "").strip()[:200]
@@ -95,4 +70,4 @@ def find(site: Site, request: Request) -> Response:
 
 
 def shortcuts(site: Site, request: Request) -> Response:
-    return site.page(request, "shortcuts.html", groups=SHORTCUTS)
+    return site.page(request, "shortcuts.html")
