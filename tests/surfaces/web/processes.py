@@ -15,6 +15,10 @@ from typing import IO, Any
 import httpx2
 
 import forking
+from metier.app import App
+from metier.surfaces.web import server
+from metier.surfaces.web.api import build
+from metier.surfaces.web.guard import Gate
 from patience import PATIENCE
 from worlds import World
 
@@ -108,6 +112,23 @@ def serve(
         if running is not None:
             copy.join()
         process.stderr.close()
+
+
+@contextlib.contextmanager
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
+    """A server in a thread of this process, and its address."""
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=made.run, args=([listening],))
+    thread.start()
+    try:
+        yield made, listening.getsockname()
+    finally:
+        made.should_exit = True
+        thread.join()
+        listening.close()
+        app.close()
 
 
 def token_of(world: World) -> str:

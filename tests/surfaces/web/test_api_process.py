@@ -21,7 +21,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from processes import JsonObject, Process, messages, serve
+from processes import JsonObject, Process, messages, running, serve
 
 from metier.app import App
 from metier.surfaces.web import server
@@ -108,22 +108,6 @@ def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int],
     """The address of a server in a thread of this process, so that its time limits can be set."""
     with running(world, gate) as (_, address):
         yield address
-
-
-@contextlib.contextmanager
-def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
-    app = App(world.project, home=world.home, store="memory:", surface="http")
-    made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
-    listening = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=made.run, args=([listening],))
-    thread.start()
-    try:
-        yield made, listening.getsockname()
-    finally:
-        made.should_exit = True
-        thread.join()
-        listening.close()
-        app.close()
 
 
 def new_session(address: tuple[str, int]) -> str:
