@@ -78,7 +78,7 @@ class SignIns:
         known = [one for value in cookies if (one := self._id(value))]
         if not known:
             return ""
-        current = await run_in_threadpool(self._current)
+        current, _ = await run_in_threadpool(self._read)
         return next((one for one in known if one in current), "")
 
     async def end(self, sign_in: str) -> None:
@@ -105,7 +105,7 @@ class SignIns:
 
     async def _is_current(self, sign_in: str) -> bool:
         try:
-            return sign_in in await run_in_threadpool(self._current)
+            return sign_in in (await run_in_threadpool(self._read))[0]
         except StoreError:
             return True  # it cannot be known now; the next check may
 
@@ -115,9 +115,6 @@ class SignIns:
 
     def _mac(self, sign_in: str) -> str:
         return hmac.new(self._token.encode(), b"metier sign-in " + sign_in.encode(), "sha256").hexdigest()
-
-    def _current(self) -> dict[str, int]:
-        return self._read()[0]
 
     def _read(self) -> tuple[dict[str, int], int]:
         """The sign-ins that have not ended, and when they do, with the version of the document."""

@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from metier import __version__
@@ -150,15 +150,10 @@ def whole(key: str, given: str | None) -> int | None:
 
 
 async def raw_body(request: Request) -> bytes:
-    """The whole body. It can be read once."""
-    receive, body = request.receive, b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest("the body was cut off")
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise BadRequest("the body was cut off") from error
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -177,11 +172,8 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     wrong = mismatch(value, endpoint.body or {}, "the body")
     if wrong:
         raise BadRequest(wrong)
-    return {key: counted(item, _property(endpoint, key)) for key, item in cast("dict[str, Any]", value).items()}
-
-
-def _property(endpoint: Endpoint, key: str) -> Schema:
-    return (endpoint.body or {}).get("properties", {}).get(key, {})
+    properties = (endpoint.body or {}).get("properties", {})
+    return {key: counted(item, properties.get(key, {})) for key, item in cast("dict[str, Any]", value).items()}
 
 
 # --- answers ---

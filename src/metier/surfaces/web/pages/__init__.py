@@ -9,18 +9,7 @@ from typing import Final
 from starlette.routing import Route
 
 from metier.surfaces.web import login
-from metier.surfaces.web.pages import (
-    activity,
-    catalog,
-    chat,
-    chat_export,
-    editor,
-    palette,
-    previews,
-    prompts,
-    rules,
-    usage,
-)
+from metier.surfaces.web.pages import activity, catalog, chat, editor, palette, previews, prompts, rules, usage
 from metier.surfaces.web.site import Page, Site
 
 _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
@@ -31,7 +20,7 @@ _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/chat/{chat_id}", chat.chat),
     ("GET", "/chat/{chat_id}/stream", chat.stream),
     ("GET", "/chat/{chat_id}/spent", chat.spent),
-    ("GET", "/chat/{chat_id}/export.{kind}", chat_export.file),
+    ("GET", "/chat/{chat_id}/export.{kind}", chat.export),
     ("GET", "/files/{chat_id}/{digest}", previews.show),
     ("GET", "/files/{chat_id}/{digest}/image", previews.image),
     ("GET", "/files/{chat_id}/{digest}/frame", previews.frame),

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from metier.files.text import visible
 from metier.surfaces.web.endpoints import answer
+from metier.surfaces.web.overview import OverviewEntry
 from metier.surfaces.web.site import Site, segment
 
 FOUND: Final = 8
@@ -36,17 +37,12 @@ def find(site: Site, request: Request) -> Response:
     wanted = words.casefold().split()
     edits = site.app.config.profile.policy.edits
     actions = [
-        {"kind": "action", "title": title, "detail": "", "address": address}
+        _entry("action", title, "", address)
         for title, address, more in ACTIONS
         if all(word in f"{title} {more}".casefold() for word in wanted) and (edits or "/edit" not in address)
     ]
     chats = [
-        {
-            "kind": "chat",
-            "title": visible(one.head.title or "New chat"),
-            "detail": visible(one.snippet),
-            "address": f"/chat/{segment(one.id)}",
-        }
+        _entry("chat", one.head.title or "New chat", visible(one.snippet), f"/chat/{segment(one.id)}")
         for one in site.search.find(words)[:FOUND]
     ]
     skills = site.skills()
@@ -55,18 +51,21 @@ def find(site: Site, request: Request) -> Response:
     if words:
         page = site.overviews.page(skills, words, "", "", 1)
         entries = [one for one in page.entries if one.key not in page.weak]
+
+    def key(entry: OverviewEntry) -> str:
+        return f"?key={entry.key}" if overview.needs_key(entry) else ""
+
     found = [
-        {
-            "kind": "skill",
-            "title": visible(one.name),
-            "detail": visible(one.description)[:160],
-            "address": f"/skills/{segment(one.name)}" + (f"?key={one.key}" if overview.needs_key(one) else ""),
-        }
+        _entry("skill", one.name, visible(one.description)[:160], f"/skills/{segment(one.name)}{key(one)}")
         for one in entries[:FOUND]
         if one.kind != "left-out"
     ]
     listed = [*actions, *chats, *found] if wanted else [*chats[:4], *actions, *found[:4]]
     return answer({"found": site.hide_paths(listed)}, headers={"cache-control": "no-store"})
+
+
+def _entry(kind: str, title: str, detail: str, address: str) -> dict[str, str]:
+    return {"kind": kind, "title": visible(title), "detail": detail, "address": address}
 
 
 def shortcuts(site: Site, request: Request) -> Response:
