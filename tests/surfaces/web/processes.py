@@ -1,6 +1,8 @@
 """A real server for tests: `metier serve` in a process of its own, and a client for it."""
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -8,9 +10,9 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ParamSpec
 
 import httpx2
 
@@ -23,6 +25,7 @@ from patience import PATIENCE
 from worlds import World
 
 JsonObject = dict[str, Any]
+P = ParamSpec("P")
 
 
 class Process:
@@ -141,6 +144,20 @@ def _copy(source: IO[bytes], target: Path) -> None:
         for line in source:
             kept.write(line)
             kept.flush()
+
+
+def awaited(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run an asynchronous test, within a minute."""
+
+    @functools.wraps(test)
+    def run(*given: P.args, **named: P.kwargs) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await test(*given, **named)
+
+        asyncio.run(bounded())
+
+    return run
 
 
 def messages(lines: Iterator[str]) -> Iterator[JsonObject]:

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import functools
 import json
 import re
 import socket
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import pytest
-from processes import running
+from processes import awaited, running
 
 from metier.record.store import Draft, StoreError, open_store
 from metier.record.store.memory import MemoryStore
@@ -26,20 +25,6 @@ NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def awaited(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Run an asynchronous test, within a minute."""
-
-    @functools.wraps(test)
-    def run(*given: P.args, **named: P.kwargs) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await test(*given, **named)
-
-        asyncio.run(bounded())
-
-    return run
 
 
 def drafts(first: int, count: int) -> list[Draft]:

@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from processes import Process, messages, serve, token_of
+from processes import Process, awaited, messages, serve, token_of
 from starlette.testclient import TestClient
 
 import forking
@@ -442,41 +442,37 @@ class Clock:
         await self.release.wait()
 
 
-def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
-    async def check() -> None:
-        clock = Clock()
-        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-        clock.release.set()
-        for _ in range(12):
-            assert await wrong.wait("192.0.2.1")
-            clock.now += clock.slept[-1]
-        assert clock.slept[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
-        assert set(clock.slept[6:]) == {access.SLOWEST_SECONDS}
-        await wrong.wait("192.0.2.2")
-        assert clock.slept[-1] == 0.05, "another source"
-        clock.now += 1_000
-        await wrong.wait("192.0.2.1")
-        assert clock.slept[-1] == 0.05, "after a quiet time"
-
-    asyncio.run(check())
+@awaited
+async def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
+    clock = Clock()
+    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
+    clock.release.set()
+    for _ in range(12):
+        assert await wrong.wait("192.0.2.1")
+        clock.now += clock.slept[-1]
+    assert clock.slept[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+    assert set(clock.slept[6:]) == {access.SLOWEST_SECONDS}
+    await wrong.wait("192.0.2.2")
+    assert clock.slept[-1] == 0.05, "another source"
+    clock.now += 1_000
+    await wrong.wait("192.0.2.1")
+    assert clock.slept[-1] == 0.05, "after a quiet time"
 
 
-def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
-    async def check() -> None:
-        clock = Clock()
-        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-        tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
-        tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
-        while len(clock.slept) < access.WAITING:
-            await asyncio.wait(tasks, timeout=0.01)
-        assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
-        clock.release.set()
-        assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
-        for number in range(access.SOURCES + 10):
-            await wrong.wait(f"source {number}")
-        assert len(wrong._sources) == access.SOURCES
-
-    asyncio.run(check())
+@awaited
+async def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
+    clock = Clock()
+    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
+    tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
+    tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
+    while len(clock.slept) < access.WAITING:
+        await asyncio.wait(tasks, timeout=0.01)
+    assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
+    clock.release.set()
+    assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
+    for number in range(access.SOURCES + 10):
+        await wrong.wait(f"source {number}")
+    assert len(wrong._sources) == access.SOURCES
 
 
 @contextlib.contextmanager
