@@ -41,24 +41,24 @@ _PAINTED = """name => new Promise((done, fail) => {
 })"""
 """Waits until a part is here and painted."""
 _KNOWN = {"authorization": f"Bearer {TOKEN}"}
-_OPENING = re.compile(
+ELEMENTS = re.compile(
     r"(?<=[>\n])(?<!<noscript>)\s*(?=<(?=header|main|nav|div|ul|form|button|textarea|p\b|h[12]\b|article|pre))"
 )
 """Where an element begins that has a place of its own."""
 
 
-def parts_of(text: str) -> list[str]:
-    """A page, cut before every element of its body. A comment ends each part, so that its arrival can be seen."""
+def parts_of(text: str, places: re.Pattern[str]) -> list[str]:
+    """A page, cut at these places of its body. A comment ends each part, so that its arrival can be seen."""
     start = text.index('<div class="shell"')
-    cuts = [place.start() for place in _OPENING.finditer(text, start)]
+    cuts = [place.start() for place in places.finditer(text, start)]
     edges = [0, *cuts, len(text)]
     found = [text[one:other] for one, other in itertools.pairwise(edges)]
     return [f"{part}<!--part {number}-->" for number, part in enumerate(found[:-1])] + found[-1:]
 
 
-def moved_in_parts(page: Page, url: str, path: str) -> list[list[str]]:
-    """The elements that move while a page comes in, one element at a time."""
-    parts = parts_of(httpx.get(url + path, headers=_KNOWN, timeout=PATIENCE).text)
+def moved_in_parts(page: Page, url: str, path: str, places: re.Pattern[str]) -> list[list[str]]:
+    """The elements that move while a page comes in, one part at a time."""
+    parts = parts_of(httpx.get(url + path, headers=_KNOWN, timeout=PATIENCE).text, places)
     with _serving(url, path) as (address, waiting):
         waiting.put(parts[0])
         page.goto(address + path, wait_until="commit")

@@ -21,13 +21,8 @@ from worlds import World
 
 AXE = "4.14.0"
 FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run", "--disable-quic"),
 )
 
 

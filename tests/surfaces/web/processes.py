@@ -1,6 +1,8 @@
 """A real server for tests: `metier serve` in a process of its own, and a client for it."""
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -8,17 +10,22 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ParamSpec
 
 import httpx2
 
 import forking
+from metier.app import App
+from metier.surfaces.web import server
+from metier.surfaces.web.api import build
+from metier.surfaces.web.guard import Gate
 from patience import PATIENCE
 from worlds import World
 
 JsonObject = dict[str, Any]
+P = ParamSpec("P")
 
 
 class Process:
@@ -110,6 +117,23 @@ def serve(
         process.stderr.close()
 
 
+@contextlib.contextmanager
+def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
+    """A server in a thread of this process, and its address."""
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=made.run, args=([listening],))
+    thread.start()
+    try:
+        yield made, listening.getsockname()
+    finally:
+        made.should_exit = True
+        thread.join()
+        listening.close()
+        app.close()
+
+
 def token_of(world: World) -> str:
     """The token that servers of this user share."""
     return Path(world.home, ".config/metier/token").read_text().strip()
@@ -120,6 +144,20 @@ def _copy(source: IO[bytes], target: Path) -> None:
         for line in source:
             kept.write(line)
             kept.flush()
+
+
+def awaited(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run an asynchronous test, within a minute."""
+
+    @functools.wraps(test)
+    def run(*given: P.args, **named: P.kwargs) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await test(*given, **named)
+
+        asyncio.run(bounded())
+
+    return run
 
 
 def messages(lines: Iterator[str]) -> Iterator[JsonObject]:

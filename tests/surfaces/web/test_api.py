@@ -151,6 +151,7 @@ def test_a_browser_signs_in_with_a_cookie_that_is_not_the_token(world: World) ->
     with asking(opened(world), gate) as client:
         sent = client.get("/api/skills", headers={"accept": "text/html"}, follow_redirects=False)
         assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fapi%2Fskills")
+        assert "not the token" in client.post("/login", data={"token": "wrong"}).text
         client.post("/login", data={"token": TOKEN}, follow_redirects=False)
         name, cookie = COOKIE, client.cookies[COOKIE]
         client.cookies.clear()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from typing import Literal
 
 import anyio
@@ -21,7 +21,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from processes import JsonObject, Process, messages, serve
+from processes import JsonObject, awaited, messages, running, serve
 
 from metier.app import App
 from metier.surfaces.web import server
@@ -36,24 +36,18 @@ RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}
 """Scripts run in the sandbox, and on a machine without one they run, too."""
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        with anyio.fail_after(60):
-            await test()
-
-    anyio.run(bounded)
-
-
 # --- MCP ---
 
 
+@awaited
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
-def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
+async def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
     world: World, mode: Literal["legacy", "auto"], version: str
 ) -> None:
     world.skill(f"{SKILLS}/pdf", files={"a.md": "the file"})
 
-    async def check(process: Process) -> None:
+    with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
+        assert httpx2.post(f"{process.url}/mcp", json={}, timeout=PATIENCE, trust_env=False).status_code == 401
         headers = {"authorization": f"Bearer {TOKEN}"}
         async with (
             httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE) as wire,
@@ -66,10 +60,6 @@ def test_mcp_is_spoken_behind_the_same_gate_as_the_api(
             (content,) = (await client.read_resource("skill://pdf/a.md")).contents
             assert isinstance(content, types.TextResourceContents)
             assert content.text == "the file"
-
-    with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
-        assert httpx2.post(f"{process.url}/mcp", json={}, timeout=PATIENCE, trust_env=False).status_code == 401
-        run(lambda: check(process))
 
 
 # --- events ---
@@ -108,22 +98,6 @@ def served(world: World, gate: Gate | None = None) -> Generator[tuple[str, int],
     """The address of a server in a thread of this process, so that its time limits can be set."""
     with running(world, gate) as (_, address):
         yield address
-
-
-@contextlib.contextmanager
-def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
-    app = App(world.project, home=world.home, store="memory:", surface="http")
-    made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
-    listening = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=made.run, args=([listening],))
-    thread.start()
-    try:
-        yield made, listening.getsockname()
-    finally:
-        made.should_exit = True
-        thread.join()
-        listening.close()
-        app.close()
 
 
 def new_session(address: tuple[str, int]) -> str:
@@ -384,35 +358,25 @@ def test_scripts_run_while_more_than_a_thousand_connections_are_open(world: Worl
         assert (answer.status_code, answer.json().get("stdout")) == (200, "done\n"), answer.text
 
 
-def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) -> None:
+@awaited
+async def test_open_streams_over_mcp_do_not_keep_the_server_from_ending(world: World) -> None:
     world.skill(f"{SKILLS}/pdf")
-
-    async def check(process: Process) -> None:
+    with serve(world) as process:
         async with httpx2.AsyncClient(headers=process.headers, trust_env=False, timeout=PATIENCE) as wire:
-            hello = {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "0"},
-            }
+            client = {"name": "test", "version": "0"}
+            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
             accept = {"accept": "application/json, text/event-stream"}
             opened = await wire.post(
                 f"{process.url}/mcp",
                 json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
                 headers=accept,
             )
-            named = {
-                **accept,
-                "mcp-session-id": opened.headers["mcp-session-id"],
-                "mcp-protocol-version": "2025-11-25",
-            }
+            named = {**accept, "mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
             async with wire.stream("GET", f"{process.url}/mcp", headers=named) as stream:
                 assert stream.status_code == 200
                 process.process.send_signal(signal.SIGTERM)
                 code = await anyio.to_thread.run_sync(process.process.wait, 30)
                 assert code == 0
-
-    with serve(world) as process:
-        run(lambda: check(process))
     assert not cut_short(world)
 
 

@@ -6,18 +6,18 @@ import json
 import re
 import socket
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import pytest
+from processes import awaited, running
 
-from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
 from metier.record.store.memory import MemoryStore
-from metier.surfaces.web import server, sse
-from metier.surfaces.web.api import build
+from metier.surfaces.web import sse
 from metier.surfaces.web.sse import EventFeed, FrameSubscriber, Subscriber
 from patience import PATIENCE
+from watching import wait_for
 from worlds import World
 
 NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
@@ -25,14 +25,6 @@ NUMBER = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test()
-
-    asyncio.run(bounded())
 
 
 def drafts(first: int, count: int) -> list[Draft]:
@@ -67,22 +59,20 @@ class _LateStore(MemoryStore):
         return super().cursor()
 
 
-def test_a_frame_that_is_written_while_the_feed_wakes_up_does_not_wait_for_the_next() -> None:
-    async def check() -> None:
-        with _LateStore() as store:
-            store.append("s", "session", "s", drafts(0, 1))
-            feed = EventFeed(store, shown)
-            await feed.start()
-            reading = feed.frames("s", -1)
-            assert await numbers(reading, 0) == [0]
-            store.was_read.set()
-            following = await anext(reading)
-            assert following != sse.HEARTBEAT
-            assert NUMBER.findall(following) == [b"1"]
-            await reading.aclose()
-            await feed.stop()
-
-    run(check)
+@awaited
+async def test_a_frame_that_is_written_while_the_feed_wakes_up_does_not_wait_for_the_next() -> None:
+    with _LateStore() as store:
+        store.append("s", "session", "s", drafts(0, 1))
+        feed = EventFeed(store, shown)
+        await feed.start()
+        reading = feed.frames("s", -1)
+        assert await numbers(reading, 0) == [0]
+        store.was_read.set()
+        following = await anext(reading)
+        assert following != sse.HEARTBEAT
+        assert NUMBER.findall(following) == [b"1"]
+        await reading.aclose()
+        await feed.stop()
 
 
 class _WatchedStore(MemoryStore):
@@ -95,49 +85,45 @@ class _WatchedStore(MemoryStore):
         return super().cursor()
 
 
-def test_events_that_nobody_follows_are_not_read() -> None:
-    async def check() -> None:
-        with _WatchedStore() as store:
-            feed = EventFeed(store, shown)
-            await feed.start()
-            store.append("s", "session", "s", drafts(0, 1))
-            await asyncio.sleep(0.05)  # a feed that reads would have begun; this one has no reason to
-            assert not store.asked
-            reading = feed.frames("s", -1)
-            assert await numbers(reading, 0) == [0]
-            store.append("s", "session", "s", drafts(1, 1))
-            assert await numbers(reading, 1) == [1]
-            assert store.asked
-            await reading.aclose()
-            await feed.stop()
-
-    run(check)
+@awaited
+async def test_events_that_nobody_follows_are_not_read() -> None:
+    with _WatchedStore() as store:
+        feed = EventFeed(store, shown)
+        await feed.start()
+        store.append("s", "session", "s", drafts(0, 1))
+        await asyncio.sleep(0.05)  # a feed that reads would have begun; this one has no reason to
+        assert not store.asked
+        reading = feed.frames("s", -1)
+        assert await numbers(reading, 0) == [0]
+        store.append("s", "session", "s", drafts(1, 1))
+        assert await numbers(reading, 1) == [1]
+        assert store.asked
+        await reading.aclose()
+        await feed.stop()
 
 
-def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> None:
+@awaited
+async def test_frames_that_come_faster_than_they_are_read_come_once_and_in_order() -> None:
     total = sse.PAGE * 4 + 7
 
-    async def check() -> None:
-        with open_store("memory:") as store:
-            feed = EventFeed(store, shown)
-            await feed.start()
-            store.append("s", "session", "s", drafts(0, 3))
-            reading = feed.frames("s", -1)
-            assert await numbers(reading, 2) == [0, 1, 2]
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        await feed.start()
+        store.append("s", "session", "s", drafts(0, 3))
+        reading = feed.frames("s", -1)
+        assert await numbers(reading, 2) == [0, 1, 2]
 
-            def write() -> None:
-                for first in range(3, total, 50):
-                    store.append("s", "session", "s", drafts(first, min(50, total - first)))
-                    store.append("other", "session", "other", [Draft(f"other-{first}", 0, "noted")])
+        def write() -> None:
+            for first in range(3, total, 50):
+                store.append("s", "session", "s", drafts(first, min(50, total - first)))
+                store.append("other", "session", "other", [Draft(f"other-{first}", 0, "noted")])
 
-            writing = asyncio.to_thread(write)
-            seen, _ = await asyncio.gather(numbers(reading, total - 1), writing)
-            assert seen == list(range(3, total))
-            later = feed.frames("s", total - 3)
-            assert await numbers(later, total - 1) == [total - 2, total - 1]
-            await feed.stop()
-
-    run(check)
+        writing = asyncio.to_thread(write)
+        seen, _ = await asyncio.gather(numbers(reading, total - 1), writing)
+        assert seen == list(range(3, total))
+        later = feed.frames("s", total - 3)
+        assert await numbers(later, total - 1) == [total - 2, total - 1]
+        await feed.stop()
 
 
 def test_messages_with_a_gap_are_read_again() -> None:
@@ -152,57 +138,54 @@ def test_messages_with_a_gap_are_read_again() -> None:
     assert subscriber.take(-1) == []
 
 
-def test_a_store_that_fails_ends_the_stream_and_the_feed_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_a_store_that_fails_ends_the_stream_and_the_feed_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "_LOOK_SECONDS", 0.01)
 
-    async def check() -> None:
-        with open_store("memory:") as store:
-            feed = EventFeed(store, shown)
-            await feed.start()
-            failing = threading.Event()
-            failing.set()
-            read, page = store.read, store.page
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        await feed.start()
+        failing = threading.Event()
+        failing.set()
+        read, page = store.read, store.page
 
-            def refuse(work: Callable[P, T]) -> Callable[P, T]:
-                def answer(*given: P.args, **named: P.kwargs) -> T:
-                    if failing.is_set():
-                        raise StoreError("gone", reason="lost")
-                    return work(*given, **named)
+        def refuse(work: Callable[P, T]) -> Callable[P, T]:
+            def answer(*given: P.args, **named: P.kwargs) -> T:
+                if failing.is_set():
+                    raise StoreError("gone", reason="lost")
+                return work(*given, **named)
 
-                return answer
+            return answer
 
-            monkeypatch.setattr(store, "read", refuse(read))
-            monkeypatch.setattr(store, "page", refuse(page))
-            store.append("s", "session", "s", drafts(0, 1))
-            assert [message async for message in feed.frames("s", -1)] == [b": the frames of a session\n\n"]
-            failing.clear()
-            reading = feed.frames("s", -1)
-            assert await numbers(reading, 0) == [0]
-            store.append("s", "session", "s", drafts(1, 1))
-            assert await numbers(reading, 1) == [1]
-            await feed.stop()
-            assert [message async for message in reading] == []
-
-    run(check)
+        monkeypatch.setattr(store, "read", refuse(read))
+        monkeypatch.setattr(store, "page", refuse(page))
+        store.append("s", "session", "s", drafts(0, 1))
+        assert [message async for message in feed.frames("s", -1)] == [b": the frames of a session\n\n"]
+        failing.clear()
+        reading = feed.frames("s", -1)
+        assert await numbers(reading, 0) == [0]
+        store.append("s", "session", "s", drafts(1, 1))
+        assert await numbers(reading, 1) == [1]
+        await feed.stop()
+        assert [message async for message in reading] == []
 
 
-def test_a_silent_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_a_silent_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
 
-    async def check() -> None:
-        with open_store("memory:") as store:
-            feed = EventFeed(store, shown)
-            reading = feed.frames("s", -1)
-            assert [await anext(reading) for _ in range(3)][1:] == [sse.HEARTBEAT] * 2
-
-    run(check)
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        reading = feed.frames("s", -1)
+        assert [await anext(reading) for _ in range(3)][1:] == [sse.HEARTBEAT] * 2
 
 
 async def in_capitals(word: str) -> bytes:
     return sse.message("word", word.upper().encode())
 
 
-def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
 
     async def source(subscriber: Subscriber) -> AsyncGenerator[str | None]:
@@ -211,61 +194,42 @@ def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypat
             if not await subscriber.wait():
                 yield None
 
-    async def check() -> None:
-        with open_store("memory:") as store:
-            feed = EventFeed(store, shown)
-            reading = feed.follow("s", source, in_capitals)
-            assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
-            assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
-            feed.end()
-            assert [message async for message in reading if message != sse.HEARTBEAT] == []
-
-    run(check)
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        reading = feed.follow("s", source, in_capitals)
+        assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
+        assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
+        feed.end()
+        assert [message async for message in reading if message != sse.HEARTBEAT] == []
 
 
-def test_a_source_whose_store_fails_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+@awaited
+async def test_a_source_whose_store_fails_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
     async def source(_: Subscriber) -> AsyncGenerator[str | None]:
         yield "first"
         raise StoreError("gone", reason="lost")
 
-    async def check() -> None:
-        with open_store("memory:") as store:
-            feed = EventFeed(store, shown)
-            assert len([message async for message in feed.follow("s", source, in_capitals)]) == 1
-            assert feed._subscribers == {}
-
-    run(check)
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        assert len([message async for message in feed.follow("s", source, in_capitals)]) == 1
+        assert feed._subscribers == {}
     assert "a stream of events ends: gone" in caplog.text
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
-    app = App(world.project, home=world.home, store="memory:", surface="http")
-    application = build(app, watch=False)
-    made = server.make(application, "127.0.0.1", 0)
-    listening = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=made.run, args=([listening],))
-    thread.start()
-    try:
-        session = app.session(surface="http")
+    with running(world) as (made, address):
+        feed = made.application.site.feed
+        session = made.application.site.app.session(surface="http")
         line = f"GET /api/sessions/{session.id}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
         with contextlib.ExitStack() as clients:
             for _ in range(20):
-                client = clients.enter_context(socket.create_connection(listening.getsockname(), timeout=PATIENCE))
+                client = clients.enter_context(socket.create_connection(address, timeout=PATIENCE))
                 client.sendall(line.encode())
                 said = b""
                 while b"event: session_started" not in said:
                     said += client.recv(65536)
-            assert len(application.api.feed._subscribers[session.id]) == 20
-        for _ in range(1_000):
-            if not application.api.feed._subscribers:
-                break
-            threading.Event().wait(0.01)
-        assert application.api.feed._subscribers == {}
-    finally:
-        made.should_exit = True
-        thread.join()
-        listening.close()
-        app.close()
+            assert len(feed._subscribers[session.id]) == 20
+        wait_for(lambda: not feed._subscribers, "a feed without subscribers")
 
 
 def test_a_message_is_one_line_of_json_whatever_a_frame_holds() -> None:

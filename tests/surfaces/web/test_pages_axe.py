@@ -1,17 +1,14 @@
 """axe finds nothing serious or critical on any page, in light and dark, on a screen and on a phone."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import re
 from typing import Literal, TypedDict
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from metier.surfaces.web.guard import Gate
-from patience import PATIENCE
-from surfaces.web.browser import TOKEN, Site, Watch, answered, new_page, say, serving
-from surfaces.web.in_parts import SHIFTS, moved_in_parts
+from surfaces.web.browser import Site, Watch, answered, new_page, say, serving
+from surfaces.web.in_parts import ELEMENTS, SHIFTS, moved_in_parts
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
@@ -97,50 +94,13 @@ def test_nothing_moves_while_a_page_comes_in(site: Site, chromium: Browser, watc
             assert page.evaluate(SHIFTS) == [], path
 
 
+@pytest.mark.parametrize(("path", "places"), [("/", ELEMENTS), ("/skills", re.compile('(?=<div class="switches">)'))])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_of_the_chat_moves_wherever_its_page_is_cut(
-    site: Site, chromium: Browser, watch: Watch, width: int
+def test_nothing_moves_wherever_the_chat_or_a_row_of_skills_is_cut(
+    site: Site, chromium: Browser, watch: Watch, width: int, path: str, places: re.Pattern[str]
 ) -> None:
     with new_page(chromium, watch, width) as page:
-        assert moved_in_parts(page, site.url, "/") == []
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_moves_when_a_row_arrives_in_two_parts(site: Site, chromium: Browser, watch: Watch, width: int) -> None:
-    known = {"authorization": f"Bearer {TOKEN}"}
-    whole = httpx.get(site.url + "/skills", headers=known, timeout=PATIENCE).content
-    cut = whole.index(b'<div class="switches">')
-    painted = threading.Event()
-
-    class InTwoParts(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = self.path == "/skills"
-            answer = None if page else httpx.get(site.url + self.path, headers=known, timeout=PATIENCE)
-            self.send_response(answer.status_code if answer else 200)
-            self.send_header("content-type", answer.headers["content-type"] if answer else "text/html")
-            self.end_headers()
-            self.wfile.write(answer.content if answer else whole[:cut])
-            self.wfile.flush()
-            if page:
-                painted.wait(PATIENCE)
-                self.wfile.write(whole[cut:])
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that is overridden
-            """Print nothing."""
-
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), InTwoParts) as server,
-        new_page(chromium, watch, width) as page,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        page.goto(f"http://127.0.0.1:{server.server_port}/skills", wait_until="commit")
-        page.wait_for_selector(".scope")
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        painted.set()
-        page.wait_for_selector(".pager")
-        moved = page.evaluate(SHIFTS)
-        server.shutdown()
-    assert moved == []
+        assert moved_in_parts(page, site.url, path, places) == []
 
 
 def test_the_login_page_has_no_serious_finding(world: World, chromium: Browser, watch: Watch, axe: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from metier.surfaces.web.guard import Gate
-from metier.surfaces.web.pages.overview import key_of as overview_key
+from metier.surfaces.web.overview import key_of as overview_key
 from patience import PATIENCE
 from surfaces.web.browser import EXAMPLES, SKILLS, TOKEN, Site, Watch, new_page, serving
 from surfaces.web.test_pages_axe import findings
@@ -21,6 +21,10 @@ from worlds import World
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
+
+
+def get(site: Site, path: str, **query: str) -> str:
+    return httpx.get(site.url + path, params=query, headers=HEADERS, timeout=PATIENCE, trust_env=False).text
 
 
 def post(site: Site, path: str, data: dict[str, str] | None = None, **given: object) -> httpx.Response:
@@ -141,10 +145,8 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         for path in ("../other/x.md", "/etc/passwd", "leak/new.md", "leak/secret.txt", "references/secret.md", "a\\b"):
             answer = save(path, "gone")
             assert answer.status_code in (409, 422), (path, answer.status_code)
-            read = httpx.get(
-                f"{site.url}{edit}", params={"file": path}, headers=HEADERS, timeout=PATIENCE, trust_env=False
-            )
-            assert "secret" not in read.text.replace("secret.txt", "").replace("secret.md", "").replace("a secret", "")
+            read = get(site, edit, file=path)
+            assert "secret" not in read.replace("secret.txt", "").replace("secret.md", "").replace("a secret", "")
         assert (outside / "secret.txt").read_text() == "secret"
         assert sorted(os.listdir(outside)) == ["secret.txt"]
         assert os.path.islink(plain / "references/secret.md")
@@ -158,18 +160,16 @@ def test_what_cannot_be_edited_says_why_and_paths_never_leave_the_folder(world: 
         assert "is not text" in save("assets/b.bin", "b", "x").text
         # Line ends stay as they are.
         crlf = f"/edit/{keys['crlf']}"
-        page = httpx.get(f"{site.url}{crlf}", headers=HEADERS, timeout=PATIENCE, trust_env=False).text
+        page = get(site, crlf)
         digest = page.split('name="digest" value="')[1].split('"')[0]
         changed = "---\r\nname: crlf\r\ndescription: d\r\n---\r\ny\r\n"
         assert save("SKILL.md", changed, digest, crlf).status_code == 303
         assert (world.project / SKILLS / "crlf/SKILL.md").read_bytes() == changed.encode()
         # A skill that is not valid can be repaired here; a linked one is edited where it is.
-        page = httpx.get(
-            f"{site.url}/edit/{overview_key(str(broken))}", headers=HEADERS, timeout=PATIENCE, trust_env=False
-        ).text
+        page = get(site, f"/edit/{overview_key(str(broken))}")
         assert "yaml-anchor" in page
         linked = f"/edit/{keys['linked']}"
-        page = httpx.get(f"{site.url}{linked}", headers=HEADERS, timeout=PATIENCE, trust_env=False).text
+        page = get(site, linked)
         assert "A link leads to it" in page
         assert "readonly" in page
         assert save("SKILL.md", "x", "y", linked).status_code == 200

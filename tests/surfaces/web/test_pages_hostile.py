@@ -95,20 +95,9 @@ def test_no_page_of_a_hostile_catalog_runs_or_loads_anything(hostile: Site, page
     session.search(ATTACK)
     session.prompt()
     names = [skill.name for skill in hostile.app.skills()]
-    pages = [
-        "/",
-        "/skills",
-        "/prompt",
-        "/usage",
-        "/activity",
-        f"/activity/{session.id}",
-        f"/prompt?message={quote(ATTACK)}",
-    ]
-    pages += [
-        f"/skills?q={quote(ATTACK)}",
-        "/skills?kind=broken",
-        *(f"/skills/{quote(name, safe='')}" for name in names),
-    ]
+    pages = ["/", "/skills", "/prompt", "/usage", "/activity", f"/activity/{session.id}", "/skills?kind=broken"]
+    pages += [f"/prompt?message={quote(ATTACK)}", f"/skills?q={quote(ATTACK)}"]
+    pages += [f"/skills/{quote(name, safe='')}" for name in names]
     pages += [
         f"/skills/attack?file={quote(file)}" for file in ("SKILL.md", "references/a'b\"<c>&.md", "assets/huge.txt")
     ]

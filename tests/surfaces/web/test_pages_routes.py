@@ -12,17 +12,17 @@ from starlette.testclient import TestClient
 
 from metier.app import App
 from metier.files.text import visible
-from metier.surfaces.web.access import COOKIE
 from metier.surfaces.web.api import Application, build
 from metier.surfaces.web.guard import Gate
 from metier.surfaces.web.markdown import to_html
-from metier.surfaces.web.pages.overview import key_of
+from metier.surfaces.web.overview import key_of
 from metier.surfaces.web.site import CSP
 from worlds import World
 
 HOST = "http://localhost"
 SKILLS = ".agents/skills"
 TOKEN = "a-token-of-some-length"
+PAGES = ("/skills", "/skills/notes", "/prompt", "/usage", "/activity")
 
 
 @pytest.fixture
@@ -48,17 +48,8 @@ def session_of(app: App) -> str:
 def test_every_page_has_the_strict_policy_and_nothing_inline(app: App, client: TestClient) -> None:
     session = session_of(app)
     chat = client.post("/api/chats").json()["id"]
-    paths = [
-        "/",
-        f"/chat/{chat}",
-        "/skills",
-        "/skills/notes",
-        "/skills/notes?file=SKILL.md",
-        "/prompt",
-        "/usage",
-        "/activity",
-    ]
-    for path in (*paths, f"/activity/{session}", f"/activity/{session}/replay"):
+    paths = ("/", f"/chat/{chat}", "/skills/notes?file=SKILL.md", f"/activity/{session}", f"/activity/{session}/replay")
+    for path in (*paths, *PAGES):
         answer = client.get(path)
         assert answer.status_code == 200, path
         assert answer.headers["content-security-policy"] == CSP
@@ -120,14 +111,7 @@ def test_no_page_or_route_changes_or_fetches_a_skill_where_the_host_has_no_edito
         for mode in ("pinned", "off", "auto"):
             assert client.post("/skills/mode", content=f"key={key[1]}&mode={mode}&back=/skills").status_code == 200
         client.post("/skills/refresh", content="back=/skills")
-        for path in (
-            "/skills",
-            "/skills/notes",
-            "/skills/notes?file=references/a.md",
-            "/prompt",
-            "/usage",
-            "/activity",
-        ):
+        for path in (*PAGES, "/skills/notes?file=references/a.md"):
             assert "attachment" not in client.get(path).headers.get("content-disposition", "")
             assert not re.search(r"<a[^>]*\sdownload|<textarea|type=\"file\"|/edit/", client.get(path).text), path
         assert client.get("/edit/new").status_code == 403
@@ -159,30 +143,6 @@ def test_numbers_and_filters_that_make_no_sense_do_no_harm(app: App, client: Tes
         assert client.get(f"/activity/{session}?{query}").status_code == 200, query
 
 
-def test_signing_in_takes_the_token_once_and_gives_a_cookie_that_is_not_the_token(app: App) -> None:
-    with TestClient(
-        build(app, Gate(hosts=frozenset(("localhost",)), token=TOKEN), watch=False), base_url=HOST
-    ) as client:
-        people = {"accept": "text/html"}
-        sent = client.get("/skills", headers=people, follow_redirects=False)
-        assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fskills")
-        assert 'name="token"' in client.get("/login?next=/skills").text
-        wrong = client.post("/login", content="token=wrong&next=/skills", follow_redirects=False)
-        assert wrong.status_code == 401
-        assert "not the token" in wrong.text
-        right = client.post("/login", content=f"token={TOKEN}&next=/skills", follow_redirects=False)
-        cookie = right.headers["set-cookie"]
-        assert right.headers["location"] == "/skills"
-        assert TOKEN not in cookie
-        assert "HttpOnly" in cookie
-        assert "samesite=strict" in cookie.lower()
-        assert client.get("/skills", headers=people).status_code == 200
-        assert client.get("/api/skills").status_code == 200
-        client.post("/logout")
-        assert client.cookies.get(COOKIE) is None
-        assert client.get("/api/skills").status_code == 401
-
-
 @pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:1", ""])
 def test_signing_in_leads_only_to_pages_of_this_server(app: App, wanted: str) -> None:
     with TestClient(
@@ -198,16 +158,7 @@ def test_where_a_profile_hides_paths_no_page_tells_one(world: World) -> None:
     app = App(world.project, home=world.home, store="memory:", profile="remcochat", settings={"enabled": True})
     with TestClient(build(app, watch=False), base_url=HOST) as client:
         session = session_of(app)
-        paths = (
-            "/skills",
-            "/skills/notes",
-            "/skills?kind=broken",
-            "/prompt",
-            "/usage",
-            "/activity",
-            f"/activity/{session}",
-        )
-        for path in paths:
+        for path in (*PAGES, "/skills?kind=broken", f"/activity/{session}"):
             assert str(world.project) not in client.get(path).text, path
         key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
         assert key

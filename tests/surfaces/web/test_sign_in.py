@@ -19,14 +19,14 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from processes import Process, messages, serve, token_of
+from processes import Process, awaited, messages, serve, token_of
 from starlette.testclient import TestClient
 
 import forking
 from bench.attack.boxes import IS_ROOT, as_user
 from metier.app import App
 from metier.errors import ConfigError
-from metier.surfaces.web import access, token_file
+from metier.surfaces.web import access
 from metier.surfaces.web.access import COOKIE, Access, WrongAttempts
 from metier.surfaces.web.api import build, endpoints
 from metier.surfaces.web.guard import Gate
@@ -193,7 +193,7 @@ def test_the_token_is_made_once_with_mode_600_and_shared_by_all_servers_of_the_u
 
 
 def _token(folder: str, answers: "multiprocessing.Queue[str]") -> None:
-    answers.put(token_file.token(folder))
+    answers.put(access.token(folder))
 
 
 def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_path: Path) -> None:
@@ -207,17 +207,17 @@ def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_pat
         found = {answers.get() for _ in processes}
         for one in processes:
             one.join()
-        assert found == {token_file.token(folder)}
+        assert found == {access.token(folder)}
     config = str(tmp_path / "config-0")
-    before = token_file.token(config)
-    token_file._make(token_file.path_in(config))  # of a process that found no file, and was the slower one
-    assert token_file.token(config) == before
+    before = access.token(config)
+    access._make(os.path.join(config, "token"))  # of a process that found no file, and was the slower one
+    assert access.token(config) == before
 
 
 def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        token_file.token(str(tmp_path / "config"))
+        access.token(str(tmp_path / "config"))
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "config/token").stat().st_mode) == 0o600
@@ -227,7 +227,7 @@ def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> N
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o602])
 def test_a_token_that_others_can_read_or_change_is_refused(world: World, mode: int) -> None:
     folder = world.home / ".config/metier"
-    token_file.token(str(folder))
+    access.token(str(folder))
     (folder / "token").chmod(mode)
     assert "can be used by other users" in refused_start(world)
 
@@ -237,7 +237,7 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
 
     def refused(match: str) -> None:
         with pytest.raises(ConfigError, match=match):
-            token_file.token(str(tmp_path))
+            access.token(str(tmp_path))
 
     (tmp_path / "elsewhere").write_text("x" * 43)
     (tmp_path / "elsewhere").chmod(0o600)
@@ -263,7 +263,7 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
 @needs_root
 def test_a_token_of_another_user_is_refused(world: World) -> None:
     folder = world.home / ".config/metier"
-    token_file.token(str(folder))
+    access.token(str(folder))
     os.chown(folder / "token", 65534, 65534)
     assert "belongs to another user" in refused_start(world)
 
@@ -442,41 +442,37 @@ class Clock:
         await self.release.wait()
 
 
-def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
-    async def check() -> None:
-        clock = Clock()
-        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-        clock.release.set()
-        for _ in range(12):
-            assert await wrong.wait("192.0.2.1")
-            clock.now += clock.slept[-1]
-        assert clock.slept[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
-        assert set(clock.slept[6:]) == {access.SLOWEST_SECONDS}
-        await wrong.wait("192.0.2.2")
-        assert clock.slept[-1] == 0.05, "another source"
-        clock.now += 1_000
-        await wrong.wait("192.0.2.1")
-        assert clock.slept[-1] == 0.05, "after a quiet time"
-
-    asyncio.run(check())
+@awaited
+async def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
+    clock = Clock()
+    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
+    clock.release.set()
+    for _ in range(12):
+        assert await wrong.wait("192.0.2.1")
+        clock.now += clock.slept[-1]
+    assert clock.slept[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+    assert set(clock.slept[6:]) == {access.SLOWEST_SECONDS}
+    await wrong.wait("192.0.2.2")
+    assert clock.slept[-1] == 0.05, "another source"
+    clock.now += 1_000
+    await wrong.wait("192.0.2.1")
+    assert clock.slept[-1] == 0.05, "after a quiet time"
 
 
-def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
-    async def check() -> None:
-        clock = Clock()
-        wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-        tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
-        tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
-        while len(clock.slept) < access.WAITING:
-            await asyncio.wait(tasks, timeout=0.01)
-        assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
-        clock.release.set()
-        assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
-        for number in range(access.SOURCES + 10):
-            await wrong.wait(f"source {number}")
-        assert len(wrong._sources) == access.SOURCES
-
-    asyncio.run(check())
+@awaited
+async def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
+    clock = Clock()
+    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
+    tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
+    tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
+    while len(clock.slept) < access.WAITING:
+        await asyncio.wait(tasks, timeout=0.01)
+    assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
+    clock.release.set()
+    assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
+    for number in range(access.SOURCES + 10):
+        await wrong.wait(f"source {number}")
+    assert len(wrong._sources) == access.SOURCES
 
 
 @contextlib.contextmanager
@@ -642,59 +638,14 @@ def test_a_socket_with_a_token_in_the_environment_asks_for_it(world: World, monk
 
 GOOD_HOSTS = ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1:65535", "[::1]", "[::1]:80", "[0:0:0:0:0:0:0:1]:9"]
 BAD_HOSTS = [
-    "[::1]evil.com",
-    "[::1]evil.com:80",
-    "[::1]:80evil.com",
-    "[::1].evil.com",
-    "[::1]@evil.com",
-    "[::1",
-    "::1",
-    "::1]",
-    "[]",
-    "[localhost]",
-    "[::1%25lo]",
-    "[::1%lo]",
-    "[::ffff:127.0.0.1]",
-    "[::]",
-    "evil.com",
-    "localhost.evil.com",
-    "evil.com#localhost",
-    "evil.com/localhost",
-    "evil.com?localhost",
-    "evil.com\\localhost",
-    "localhost@evil.com",
-    "evil@localhost",
-    "evil:localhost@127.0.0.1",
-    "localhost.",
-    "127.0.0.1.",
-    ".localhost",
-    "localhost:",
-    "localhost:80:80",
-    "localhost:evil",
-    "localhost:+80",
-    "localhost:-1",
-    "localhost:99999",
-    "localhost:123456",
-    "localhost, evil.com",
-    "localhost evil.com",
-    "local host",
-    "127.1",
-    "127.0.1",
-    "2130706433",
-    "0x7f.0.0.1",
-    "0x7f000001",
-    "0177.0.0.1",
-    "127.0.0.01",
-    "0.0.0.0",
-    "127.0.0.2",
-    "ⅼocalhost",
-    "localhost\u0660",
-    "１２７.0.0.1",
-    "xn--localhost-",
-    "http://localhost",
-    "//localhost",
-    "*",
-    "",
+    *("[::1]evil.com", "[::1]evil.com:80", "[::1]:80evil.com", "[::1].evil.com", "[::1]@evil.com", "[::1", "::1"),
+    *("::1]", "[]", "[localhost]", "[::1%25lo]", "[::1%lo]", "[::ffff:127.0.0.1]", "[::]", "evil.com"),
+    *("localhost.evil.com", "evil.com#localhost", "evil.com/localhost", "evil.com?localhost", "evil.com\\localhost"),
+    *("localhost@evil.com", "evil@localhost", "evil:localhost@127.0.0.1", "localhost.", "127.0.0.1.", ".localhost"),
+    *("localhost:", "localhost:80:80", "localhost:evil", "localhost:+80", "localhost:-1", "localhost:99999"),
+    *("localhost:123456", "localhost, evil.com", "localhost evil.com", "local host", "127.1", "127.0.1"),
+    *("2130706433", "0x7f.0.0.1", "0x7f000001", "0177.0.0.1", "127.0.0.01", "0.0.0.0", "127.0.0.2", "ⅼocalhost"),
+    *("localhost\u0660", "１２７.0.0.1", "xn--localhost-", "http://localhost", "//localhost", "*", ""),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from metier import limits
 from metier.surfaces import web
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
@@ -50,7 +51,7 @@ def rpc_command(context: Context) -> None:
 @option(
     "--rate N",
     "Requests per second from one address. 0 means no limit.",
-    default=web.RATE,
+    default=limits.REQUESTS_PER_SECOND,
     show_default=True,
     type=click.FloatRange(0),
 )
@@ -98,7 +99,7 @@ class BrowserPage:
         self._folder, self._file = folder, ""
 
     def open(self, server: web.Started) -> None:
-        from metier.surfaces.web.token_file import write_private
+        from metier.surfaces.web.access import write_private
 
         if not server.link:
             webbrowser.open(server.address)

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from metier import limits
 from metier.app import App
 from metier.errors import ConfigError, report_missing
 
 if TYPE_CHECKING:
     from metier.surfaces.web.guard import Gate
-
-RATE: Final = 500.0
-"""Requests per second from one address, unless the server is started with another rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Options:
     no_token: bool = False
     socket: str = ""
     names: tuple[str, ...] = ()
-    rate: float = RATE
+    rate: float = limits.REQUESTS_PER_SECOND
     runs: int | None = None
     publish: bool = False
     proxies: tuple[str, ...] = ()
@@ -58,7 +56,7 @@ def serve(app: App, options: Options, started: Callable[[Started], None] | None 
     application = build(app, gate, runs=runs, publish=options.publish)
 
     def tell(address: str) -> None:
-        link = f"{address}/login#{application.access.code}" if gate.token and not options.socket else ""
+        link = f"{address}/login#{application.site.access.code}" if gate.token and not options.socket else ""
         if started is not None:
             started(Started(address, link))
 
@@ -73,8 +71,8 @@ def serve(app: App, options: Options, started: Callable[[Started], None] | None 
 
 
 def _gate(app: App, options: Options) -> "Gate":
+    from metier.surfaces.web.access import token
     from metier.surfaces.web.guard import Gate, is_loopback
-    from metier.surfaces.web.token_file import token
 
     if options.no_token and options.token:
         raise ConfigError("there is a token, and --no-token", key="token", hint="unset METIER_TOKEN")

@@ -8,9 +8,14 @@ reaches the store, and a new token ends all sign-ins.
 """
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
+import os
+import re
 import secrets
+import stat
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,6 +27,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
+from metier.errors import ConfigError
 from metier.files.shapes import is_table
 from metier.record.store import StateConflict, Store, StoreError
 from metier.record.store.base import now_ms
@@ -48,6 +54,7 @@ FORGET_SECONDS: Final = 60.0
 SOURCES: Final = 10_000
 """How long, and of how many sources, wrong attempts are remembered."""
 
+_FORM: Final = re.compile(rb"[A-Za-z0-9_-]{32,200}\n?")
 _KEY: Final = "sign-ins"
 _COOKIES: Final = 8
 """Cookies of one name that are looked at. Another server on the same host name can set some, too."""
@@ -71,7 +78,7 @@ class SignIns:
         known = [one for value in cookies if (one := self._id(value))]
         if not known:
             return ""
-        current = await run_in_threadpool(self._current)
+        current, _ = await run_in_threadpool(self._read)
         return next((one for one in known if one in current), "")
 
     async def end(self, sign_in: str) -> None:
@@ -98,7 +105,7 @@ class SignIns:
 
     async def _is_current(self, sign_in: str) -> bool:
         try:
-            return sign_in in await run_in_threadpool(self._current)
+            return sign_in in (await run_in_threadpool(self._read))[0]
         except StoreError:
             return True  # it cannot be known now; the next check may
 
@@ -108,9 +115,6 @@ class SignIns:
 
     def _mac(self, sign_in: str) -> str:
         return hmac.new(self._token.encode(), b"metier sign-in " + sign_in.encode(), "sha256").hexdigest()
-
-    def _current(self) -> dict[str, int]:
-        return self._read()[0]
 
     def _read(self) -> tuple[dict[str, int], int]:
         """The sign-ins that have not ended, and when they do, with the version of the document."""
@@ -235,3 +239,67 @@ def _cookies(headers: Headers) -> Iterator[str]:
         if key.strip() == name and left:
             left -= 1
             yield value.strip()
+
+
+# --- the token of the user ---
+# Loopback is shared by all users of a machine, so an address proves nothing; being able to read this file does. It is
+# made once and appears whole, with its final mode. A file that others could read or could have written is refused.
+
+
+def token(folder: str) -> str:
+    """The token in the user's configuration folder. It is made if there is none."""
+    file = os.path.join(folder, "token")
+    try:
+        try:
+            return _read(file)
+        except FileNotFoundError:
+            _make(file)
+            return _read(file)
+    except OSError as error:
+        hint = "set METIER_TOKEN, or listen on a socket with --socket PATH"
+        raise ConfigError(f"the token cannot be kept: {error.strerror}", file=file, hint=hint) from error
+
+
+def _read(file: str) -> str:
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(file, "is not a file")
+        if found.st_uid != os.geteuid():
+            raise _refused(file, "belongs to another user")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise _refused(file, "can be used by other users")
+        content = stream.read(1_000)
+    if not _FORM.fullmatch(content):
+        raise _refused(file, "does not hold a token")
+    return content.decode().strip()
+
+
+def _refused(file: str, why: str) -> ConfigError:
+    return ConfigError(f"the file of the token {why}", file=file, key="token", hint="delete it; a new one is made")
+
+
+def _make(file: str) -> None:
+    """Make the file with a new token, unless another process was faster."""
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        write_private(file, secrets.token_urlsafe(32) + "\n", replace=False)
+
+
+def write_private(file: str, text: str, *, replace: bool) -> None:
+    """Write a file with mode 600, which appears whole. Without `replace`, an existing file raises `FileExistsError`."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(file))  # exclusive, with mode 600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        if replace:
+            os.replace(temporary, file)
+        else:
+            os.link(temporary, file)
+    except OSError as error:
+        error.filename = file
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)

@@ -7,9 +7,8 @@ It has no rules of its own. Other modules have their own tables and routes, and 
 import contextlib
 import inspect
 import json
-import logging
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -19,11 +18,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from metier import __version__
 from metier.app import App
-from metier.catalog.build import Catalog
 from metier.catalog.watch import Watcher as DiskWatcher
 from metier.errors import (
     AmbiguousSkill,
@@ -43,10 +40,10 @@ from metier.session.operation import Operation, fields_without_nul, schema_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
-from metier.surfaces.chat import ChatBusy, Chats, NoSuchChat
+from metier.surfaces.chat import ChatBusy, NoSuchChat
 from metier.surfaces.chat.model_choice import ModelUnavailable, UnconfirmedAddress
 from metier.surfaces.rpc import BEGIN, USAGE, Dispatcher
-from metier.surfaces.web import chat, files, pages, schemas
+from metier.surfaces.web import chat, pages, schemas
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.endpoints import (
     JSON,
@@ -58,76 +55,20 @@ from metier.surfaces.web.endpoints import (
     ServerBusy,
     answer,
     document,
-    encode,
     query,
     refusal,
     whole,
 )
 from metier.surfaces.web.guard import Gate, Guard
-from metier.surfaces.web.health import StoreHealth
-from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.mcp_mount import McpMount
-from metier.surfaces.web.publish import FOLDER, PublishedSkills
+from metier.surfaces.web.publish import FOLDER
 from metier.surfaces.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
-from metier.surfaces.web.sse import EVENT_STREAM, EventFeed, respond
+from metier.surfaces.web.site import Site, encode
+from metier.surfaces.web.sse import EVENT_STREAM, respond
 from metier.values.json_schema import Schema, mismatch
 
-_LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
 _NO_NUL: Final = "^[^\\u0000]*$"
-
-
-class Api:
-    """What the operations on one `App` share."""
-
-    def __init__(self, app: App, table: Sequence[Endpoint] = ()) -> None:
-        self.app = app
-        self.chats = Chats(app)
-        self.hide_paths = PathHider(app)
-        self.feed = EventFeed(app.store, self.hide_paths)
-        self.published_skills = PublishedSkills(app)
-        self.store_health = StoreHealth(app.store)
-        self.document = encode(document(table))
-        self._catalog: tuple[Catalog, bytes] | None = None
-        self._encoding = threading.Lock()
-
-    def catalog(self) -> bytes:
-        """The catalog as JSON, encoded once. A catalog is the same object until its content changes."""
-        found = self.app.skills()
-        known = self._catalog
-        if known is not None and known[0] is found.catalog:
-            return known[1]
-        with self._encoding:
-            catalog = found.catalog
-            if self._catalog is None or self._catalog[0] is not catalog:
-                listed = {
-                    "profile": found.profile.name,
-                    "skills": [skill.as_dict() for skill in catalog.skills],
-                    "errors": [{"path": one.path, "message": one.message} for one in found.errors],
-                    "diagnostics": [warning.as_dict() for warning in found.warnings],
-                    "counts": found.counts.as_dict(),
-                }
-                self._catalog = (catalog, encode(self.hide_paths(listed)))
-            return self._catalog[1]
-
-    def session(self, request: Request) -> Session:
-        """The session named in the URL. Call this in a worker thread, because it may wait for the store."""
-        return self.app.session(self.find(request.path_params["session_id"]), surface="http")
-
-    def find(self, session_id: str) -> str:
-        """Return the id if the session exists, else raise `NotFound`. Opens and records nothing."""
-        try:
-            known = self.app.exists(check_name(session_id, "the session id"))
-        except StoreError as error:
-            known = False
-            if error.reason != "invalid":
-                raise
-        if not known:
-            raise NotFound(f"there is no session {session_id[:100]!r}")
-        return session_id
-
-    def answer(self, data: Any, status: int = 200) -> Response:
-        return answer(self.hide_paths(data), status)
 
 
 # --- the server ---
@@ -140,40 +81,40 @@ class Api:
     answers={200: {JSON: record({"status": TEXT, "version": TEXT}, {"reason": TEXT})}},
     open=True,
 )
-async def health(api: Api, request: Request, given: None) -> Response:
-    trouble = await api.store_health.trouble()
+async def health(site: Site, request: Request, given: None) -> Response:
+    trouble = await site.store_health.trouble()
     if trouble is None:
         return answer({"status": "ok", "version": __version__})
     message = f"no event can be stored: {trouble}; the server's log says more"
     told = {"status": "store-unavailable", "version": __version__, "reason": trouble}
     error = {"code": "STORE_UNAVAILABLE", "message": message}
-    return answer({**told, "error": error}, 503 if api.app.config.store_required else 200)
+    return answer({**told, "error": error}, 503 if site.app.config.store_required else 200)
 
 
 @Endpoint("GET", "/openapi.json", "This document")
-async def openapi(api: Api, request: Request, given: None) -> Response:
-    return Response(api.document, media_type=JSON)
+async def openapi(site: Site, request: Request, given: None) -> Response:
+    return Response(site.document, media_type=JSON)
 
 
 @Endpoint("POST", "/rpc", "JSON-RPC 2.0", body={}, answers={200: {JSON: {"type": ["object", "array"]}}, 204: {}})
-def rpc(api: Api, request: Request, given: bytes) -> object:
-    said = Dispatcher(api.app, "http").handle(given)
+def rpc(site: Site, request: Request, given: bytes) -> object:
+    said = Dispatcher(site.app, "http").handle(given)
     if said is None:
         return Response(status_code=204)
-    return json.loads(said) if api.hide_paths.on else Response(said.encode(), media_type=JSON)
+    return json.loads(said) if site.hide_paths.on else Response(said.encode(), media_type=JSON)
 
 
 # --- the catalog ---
 
 
 @Endpoint("GET", "/api/skills", "The catalog", answers={200: {JSON: schemas.CATALOG}})
-def list_skills(api: Api, request: Request, given: None) -> Response:
-    return Response(api.catalog(), media_type=JSON)
+def list_skills(site: Site, request: Request, given: None) -> Response:
+    return Response(site.catalog(), media_type=JSON)
 
 
 @Endpoint("GET", "/api/skills/{name}", "One skill", answers={200: {JSON: schemas.SKILL}})
-def show_skill(api: Api, request: Request, given: None) -> object:
-    return api.app.skills()[request.path_params["name"]].as_dict()
+def show_skill(site: Site, request: Request, given: None) -> object:
+    return site.app.skills()[request.path_params["name"]].as_dict()
 
 
 @Endpoint(
@@ -184,12 +125,12 @@ def show_skill(api: Api, request: Request, given: None) -> object:
     required_query=("q",),
     answers={200: {JSON: schemas.FOUND}},
 )
-def search(api: Api, request: Request, given: None) -> object:
+def search(site: Site, request: Request, given: None) -> object:
     wanted = query(request, "q")
     if wanted is None:
         raise BadRequest("the query parameter q is missing")
     limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
-    return api.app.skills().search(wanted, limit=limit, scope=scope, context=query(request, "context")).as_dict()
+    return site.app.skills().search(wanted, limit=limit, scope=scope, context=query(request, "context")).as_dict()
 
 
 @Endpoint(
@@ -200,21 +141,21 @@ def search(api: Api, request: Request, given: None) -> object:
     answers={200: {JSON: schemas.USAGE}},
     refusals={404: "there is no such session", 422: "`since` is no time"},
 )
-def count_usage(api: Api, request: Request, given: None) -> object:
+def count_usage(site: Site, request: Request, given: None) -> object:
     wanted: dict[str, Any] = {key: value for key in USAGE if (value := query(request, key)) is not None}
     if wrong := mismatch(wanted, {"type": "object", "properties": USAGE}, ""):
         raise BadRequest(wrong)
     if "session" in wanted:
-        api.find(wanted["session"])
+        _find(site, wanted["session"])
     try:
-        return usage(api.app.store, **wanted).as_dict()
+        return usage(site.app.store, **wanted).as_dict()
     except BadArguments as error:
         raise RequestRefused(error.message) from error
 
 
 @Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers={200: {JSON: schemas.INDEX}}, open=True)
-def published_index(api: Api, request: Request, given: None) -> object:
-    return api.published_skills.index()
+def published_index(site: Site, request: Request, given: None) -> object:
+    return site.published_skills.index()
 
 
 @Endpoint(
@@ -224,14 +165,32 @@ def published_index(api: Api, request: Request, given: None) -> object:
     answers={200: {"application/gzip": {"type": "string", "contentMediaType": "application/gzip"}}},
     open=True,
 )
-def published_archive(api: Api, request: Request, given: None) -> Response:
-    packed = api.published_skills.archive(request.path_params["archive"])
+def published_archive(site: Site, request: Request, given: None) -> Response:
+    packed = site.published_skills.archive(request.path_params["archive"])
     if packed is None:
         raise NotFound("there is no such archive, or it is another one by now; read the index again")
     return Response(packed, media_type="application/gzip")
 
 
 # --- sessions ---
+
+
+def _session(site: Site, request: Request) -> Session:
+    """The session named in the URL. Call this in a worker thread, because it may wait for the store."""
+    return site.app.session(_find(site, request.path_params["session_id"]), surface="http")
+
+
+def _find(site: Site, session_id: str) -> str:
+    """Return the id if the session exists, else raise `NotFound`. Opens and records nothing."""
+    try:
+        known = site.app.exists(check_name(session_id, "the session id"))
+    except StoreError as error:
+        known = False
+        if error.reason != "invalid":
+            raise
+    if not known:
+        raise NotFound(f"there is no session {session_id[:100]!r}")
+    return session_id
 
 
 @Endpoint(
@@ -242,9 +201,9 @@ def published_archive(api: Api, request: Request, given: None) -> Response:
     body_required=False,
     answers={201: {JSON: record({"session_id": TEXT})}},
 )
-def begin(api: Api, request: Request, given: dict[str, Any]) -> object:
+def begin(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
-        return {"session_id": api.app.session(surface="http", **given).id}
+        return {"session_id": site.app.session(surface="http", **given).id}
     except BadArguments as error:  # each field fits, but not one with another
         raise RequestRefused(error.message) from error
 
@@ -256,9 +215,9 @@ def begin(api: Api, request: Request, given: dict[str, Any]) -> object:
     body=record({"tool": TEXT}, {"args": OBJECT}),
     answers={200: {JSON: RESULTS["call"]}},
 )
-def call(api: Api, request: Request, given: dict[str, Any]) -> object:
+def call(site: Site, request: Request, given: dict[str, Any]) -> object:
     """Answer a tool call with the host's result, whether it succeeded, and the text for the model."""
-    result = api.session(request).call(given["tool"], given.get("args", {}))
+    result = _session(site, request).call(given["tool"], given.get("args", {}))
     if result.code == BUSY:
         raise ServerBusy(result.text)
     return {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
@@ -270,8 +229,8 @@ def call(api: Api, request: Request, given: dict[str, Any]) -> object:
     "What the session knows, as data",
     answers={200: {JSON: schemas.STATE}},
 )
-def state(api: Api, request: Request, given: None) -> object:
-    return api.session(request).state()
+def state(site: Site, request: Request, given: None) -> object:
+    return _session(site, request).state()
 
 
 @Endpoint(
@@ -282,7 +241,7 @@ def state(api: Api, request: Request, given: None) -> object:
     headers={"Last-Event-ID": WHOLE},
     answers={200: {JSON: many(schemas.FRAME), EVENT_STREAM: TEXT}},
 )
-def events(api: Api, request: Request, given: None) -> object:
+def events(site: Site, request: Request, given: None) -> object:
     session_id: str = request.path_params["session_id"]
     named = whole("after", query(request, "after"))
     last = whole("Last-Event-ID", request.headers.get("last-event-id"))
@@ -291,18 +250,18 @@ def events(api: Api, request: Request, given: None) -> object:
     limit = whole("limit", query(request, "limit"))
     if limit is not None and not 0 < limit <= _AFTER:
         raise BadRequest("limit must be at least 1")
-    api.find(session_id)
+    _find(site, session_id)
     if EVENT_STREAM in request.headers.get("accept", "") and request.method == "GET":
-        return respond(api.feed.frames(session_id, after))
-    return api.app.store.read(session_id, session_id, None, after, limit)
+        return respond(site.feed.frames(session_id, after))
+    return site.app.store.read(session_id, session_id, None, after, limit)
 
 
 def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
     """The endpoint of a session operation. Name, body and answer are those of the operation."""
     schema = _documented(kind)
 
-    def perform(api: Api, request: Request, given: dict[str, Any]) -> object:
-        session = api.session(request)
+    def perform(site: Site, request: Request, given: dict[str, Any]) -> object:
+        session = _session(site, request)
         operation = kind.from_dict(given)
         return operation.data(session.perform(operation))
 
@@ -334,7 +293,7 @@ def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
     """All endpoints of a server, from all modules."""
     performing = (_endpoint(kind) for kind in OPERATIONS.values() if kind is not Call)
     own = (health, openapi, list_skills, show_skill, search, count_usage, begin, call, *performing, state, events, rpc)
-    return (*own, *files.ENDPOINTS, *chat.ENDPOINTS, *((published_index, published_archive) if publish else ()))
+    return (*own, *chat.ENDPOINTS, *((published_index, published_archive) if publish else ()))
 
 
 # --- errors ---
@@ -363,7 +322,16 @@ def status_of(error: MetierError) -> tuple[int, str]:
     return 403 if isinstance(error, PolicyDenied) else 422, code_of(error)
 
 
-def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
+def _handlers(site: Site) -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
+    hide_paths = site.hide_paths
+
+    def page(request: Request, status: int, message: str) -> Response | None:
+        """An error page for a browser; `None` for other clients."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return None
+        title = "Page not found" if status == 404 else "Something went wrong"
+        return site.error(request, status, title, message, locked=False)
+
     async def problem(request: Request, error: Problem) -> Response:
         return refusal(error.status, error.code, hide_paths(error.message))
 
@@ -373,12 +341,12 @@ def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Await
 
     async def unforeseen(request: Request, error: Exception) -> Response:
         message = "something went wrong here; it is in the server's log"
-        return pages.error_page(request, 500, message) or refusal(500, "INTERNAL_ERROR", message)
+        return page(request, 500, message) or refusal(500, "INTERNAL_ERROR", message)
 
     async def no_route(request: Request, error: HTTPException) -> Response:
         code = "NOT_FOUND" if error.status_code == 404 else "NOT_ALLOWED"
-        page = pages.error_page(request, error.status_code, str(error.detail))
-        return page or refusal(error.status_code, code, str(error.detail), error.headers)
+        shown = page(request, error.status_code, str(error.detail))
+        return shown or refusal(error.status_code, code, str(error.detail), error.headers)
 
     return {Problem: problem, MetierError: runtime, HTTPException: no_route, Exception: unforeseen}
 
@@ -386,27 +354,15 @@ def _handlers(hide_paths: PathHider) -> dict[Any, Callable[[Request, Any], Await
 # --- the application ---
 
 
-class _EndpointApp:
-    """An endpoint as an ASGI application. Errors are answered by the handlers of the whole application."""
-
-    def __init__(self, api: Api, endpoint: Endpoint) -> None:
-        self._api, self._endpoint = api, endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._endpoint.respond(self._api, Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
 class Application(Starlette):
     """The ASGI application of one server. Call `end` before the server waits for its open streams to close."""
 
-    api: Api
-    access: Access
+    site: Site
     mcp_mount: McpMount
 
     def end(self) -> None:
-        self.api.feed.end()
-        self.api.chats.end()
+        self.site.feed.end()
+        self.site.chats.end()
         self.mcp_mount.end()
 
 
@@ -424,9 +380,8 @@ def build(
     follows the disk, and MCP clients are notified of changes.
     """
     gate = gate or Gate()
-    access = Access(app.store, gate.token, gate.slowest)
     table = endpoints(publish=publish)
-    api = Api(app, table)
+    site = Site(app, Access(app.store, gate.token, gate.slowest), encode(document(table)))
     mcp_mount = McpMount(app, gate, watch=watch)
     disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has its own watcher
     sandbox = scripts.default_runner(app.config.profile.run)
@@ -435,30 +390,30 @@ def build(
 
     # Calls are the most frequent by far, and routes are tried in order.
     ordered = sorted(table, key=lambda one: one is not call)
-    routes: list[BaseRoute] = [Route(one.path, _EndpointApp(api, one), methods=[one.method]) for one in ordered]
+    routes: list[BaseRoute] = [Route(one.path, partial(one.respond, site), methods=[one.method]) for one in ordered]
     routes.append(Route("/mcp", mcp_mount))
-    routes += pages.routes(api, access)
+    routes += pages.routes(site)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
-        await api.feed.start()
+        await site.feed.start()
         if disk is not None:
             disk.start()
         try:
             async with mcp_mount.lifespan():
                 yield
         finally:
-            await api.chats.close()
-            await api.feed.stop()
+            await site.chats.close()
+            await site.feed.stop()
             if disk is not None:
                 await run_in_threadpool(disk.stop)
 
     built = Application(
         routes=routes,
-        middleware=[Middleware(Guard, gate=gate, access=access, public=[f"{FOLDER}/"] if publish else [])],
-        exception_handlers=_handlers(api.hide_paths),
+        middleware=[Middleware(Guard, gate=gate, access=site.access, public=[f"{FOLDER}/"] if publish else [])],
+        exception_handlers=_handlers(site),
         lifespan=lifespan,
     )
     built.router.redirect_slashes = False  # a path with a trailing slash is a different path
-    built.api, built.access, built.mcp_mount = api, access, mcp_mount
+    built.site, built.mcp_mount = site, mcp_mount
     return built

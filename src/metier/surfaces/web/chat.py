@@ -1,4 +1,4 @@
-"""The chat over HTTP: chats, their turns as server-sent events, the model that answers, and commands.
+"""The chat over HTTP: chats, their turns as server-sent events, the model that answers, files, and commands.
 
 The messages of a stream are `item` (a whole item, whenever it changes), `delta` (text to append to an item) and `end`.
 A client may leave: the turn continues, and `GET .../stream` joins it again, through any server of the store.
@@ -7,24 +7,27 @@ A client may leave: the turn continues, and `GET .../stream` joins it again, thr
 import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.errors import BadArguments, report_missing
+from metier.errors import BadArguments, ResourceError, report_missing
+from metier.files.digests import is_digest
 from metier.record.events import chat_stream
+from metier.record.runs import made_files
 from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
 from metier.surfaces.chat.model_choice import PROVIDERS, ModelChoice
 from metier.surfaces.web import sse
-from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, RequestRefused, encode, query
-from metier.surfaces.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
+from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, query
+from metier.surfaces.web.schemas import COUNT, FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
+from metier.surfaces.web.site import Site, encode
 from metier.values.json_schema import Schema
 
 if TYPE_CHECKING:
     from metier.surfaces.chat.live import TurnMessage
-    from metier.surfaces.web.api import Api
 
 COMMANDS: Final = 50
 """Commands that are offered at once."""
@@ -47,6 +50,10 @@ _MODEL: Final = record(
 )
 _WANTED: Final = {**dict.fromkeys(("model", "base_url", "api_key"), MAYBE), "confirmed": FLAG, "chat": TEXT}
 _PROVIDER: Final = {"provider": {"enum": list(PROVIDERS)}}
+BYTES: Final = "application/octet-stream"
+_MADE: Final = record(
+    {**dict.fromkeys(("session", "skill", "script", "path", "digest"), TEXT), "size": COUNT, "at_ms": WHOLE}
+)
 _UNCONFIRMED: Final = {409: "the address is on this machine, and was not confirmed"}
 
 
@@ -63,7 +70,7 @@ def _id(request: Request) -> str:
     "The chats, the most recently used first",
     answers={200: {JSON: record({"chats": many(_LISTED)})}},
 )
-def list_chats(api: "Api", request: Request, given: None) -> object:
+def list_chats(site: Site, request: Request, given: None) -> object:
     chats = [
         {
             "id": chat_id,
@@ -74,20 +81,20 @@ def list_chats(api: "Api", request: Request, given: None) -> object:
             "model": head.model,
             "status": head.shown_status,
         }
-        for chat_id, head in api.chats.store.chats()[:LISTED]
+        for chat_id, head in site.chats.store.chats()[:LISTED]
     ]
     return {"chats": chats}
 
 
 @Endpoint("POST", "/api/chats", "Create a chat", answers={201: {JSON: record({"id": NAME})}})
-def create_chat(api: "Api", request: Request, given: None) -> object:
-    return {"id": api.chats.store.create()}
+def create_chat(site: Site, request: Request, given: None) -> object:
+    return {"id": site.chats.store.create()}
 
 
 @Endpoint("GET", "/api/chats/{chat_id}", "A chat with its items", answers={200: {JSON: _WHOLE_CHAT}})
-def read_chat(api: "Api", request: Request, given: None) -> object:
-    head, items = api.chats.read(_id(request))
-    turn = api.chats.turn(_id(request))
+def read_chat(site: Site, request: Request, given: None) -> object:
+    head, items = site.chats.read(_id(request))
+    turn = site.chats.turn(_id(request))
     return {
         "id": _id(request),
         "title": head.title,
@@ -105,24 +112,24 @@ def read_chat(api: "Api", request: Request, given: None) -> object:
     body=record({}, _LABEL),
     answers={200: {JSON: record(_LABEL)}},
 )
-def change_chat(api: "Api", request: Request, given: dict[str, Any]) -> object:
+def change_chat(site: Site, request: Request, given: dict[str, Any]) -> object:
     changes: dict[str, object] = dict(given)
     if "title" in given:
         changes["title"] = title = " ".join(str(given["title"]).split())
         if len(title) > LABEL_CHARACTERS:
             raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
-    label = api.chats.store.change(_id(request), **changes)
+    label = site.chats.store.change(_id(request), **changes)
     return {"title": label.get("title", ""), "pinned": label.get("pinned", False)}
 
 
 @Endpoint("DELETE", "/api/chats/{chat_id}", "Hide a chat", answers=_NOTHING)
-def hide_chat(api: "Api", request: Request, given: None) -> None:
-    api.chats.store.hide(_id(request))
+def hide_chat(site: Site, request: Request, given: None) -> None:
+    site.chats.store.hide(_id(request))
 
 
 @Endpoint("POST", "/api/chats/{chat_id}/restore", "Put a hidden chat back into the list", answers=_NOTHING)
-def restore_chat(api: "Api", request: Request, given: None) -> None:
-    api.chats.store.unhide(_id(request))
+def restore_chat(site: Site, request: Request, given: None) -> None:
+    site.chats.store.unhide(_id(request))
 
 
 # --- turns ---
@@ -135,46 +142,46 @@ def restore_chat(api: "Api", request: Request, given: None) -> None:
     body=record({"text": TEXT}, {"replaces": MAYBE}),
     answers=_TURN,
 )
-async def send_message(api: "Api", request: Request, given: dict[str, Any]) -> Response:
+async def send_message(site: Site, request: Request, given: dict[str, Any]) -> Response:
     text: str = given["text"]
     if not text.strip():
         raise RequestRefused("the message is empty")
     if len(text) > MESSAGE_CHARACTERS:
         raise RequestRefused(f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
-    return await _begin(api, _id(request), text, given.get("replaces") or "")
+    return await _begin(site, _id(request), text, given.get("replaces") or "")
 
 
 @Endpoint("POST", "/api/chats/{chat_id}/retry", "Answer the last message again; the answer is a stream", answers=_TURN)
-async def retry(api: "Api", request: Request, given: None) -> Response:
-    return await _begin(api, _id(request), None)
+async def retry(site: Site, request: Request, given: None) -> Response:
+    return await _begin(site, _id(request), None)
 
 
-async def _begin(api: "Api", chat_id: str, text: str | None, replaces: str = "") -> Response:
+async def _begin(site: Site, chat_id: str, text: str | None, replaces: str = "") -> Response:
     try:
-        turn = await api.chats.start(chat_id, text, replaces)
+        turn = await site.chats.start(chat_id, text, replaces)
     except BadArguments as error:
         raise RequestRefused(str(error)) from error
-    return _stream(api, "", turn.live.follow)  # the turn runs here and wakes its followers itself
+    return _stream(site, "", turn.live.follow)  # the turn runs here and wakes its followers itself
 
 
 @Endpoint("GET", "/api/chats/{chat_id}/stream", "Follow the turn that is running", answers=_TURN)
-async def join(api: "Api", request: Request, given: None) -> Response:
-    await run_in_threadpool(api.chats.store.head, _id(request))
-    return _stream(api, chat_stream(_id(request)), functools.partial(api.chats.follow, _id(request)))
+async def join(site: Site, request: Request, given: None) -> Response:
+    await run_in_threadpool(site.chats.store.head, _id(request))
+    return _stream(site, chat_stream(_id(request)), functools.partial(site.chats.follow, _id(request)))
 
 
 def _stream(
-    api: "Api", stream_id: str, source: "Callable[[sse.Subscriber], AsyncGenerator[TurnMessage | None]]"
+    site: Site, stream_id: str, source: "Callable[[sse.Subscriber], AsyncGenerator[TurnMessage | None]]"
 ) -> Response:
     async def write(message: "TurnMessage") -> bytes:
-        return sse.message(message.event, encode(api.hide_paths(message.data)))
+        return sse.message(message.event, encode(site.hide_paths(message.data)))
 
-    return sse.respond(api.feed.follow(stream_id, source, write))
+    return sse.respond(site.feed.follow(stream_id, source, write))
 
 
 @Endpoint("POST", "/api/chats/{chat_id}/stop", "Stop the turn that is running", answers=_NOTHING)
-async def stop(api: "Api", request: Request, given: None) -> None:
-    await api.chats.stop(_id(request))
+async def stop(site: Site, request: Request, given: None) -> None:
+    await site.chats.stop(_id(request))
 
 
 @Endpoint(
@@ -184,8 +191,8 @@ async def stop(api: "Api", request: Request, given: None) -> None:
     body=record({"answer": {"enum": ["once", "always", "no"]}}),
     answers=_NOTHING,
 )
-async def answer_ask(api: "Api", request: Request, given: dict[str, Any]) -> None:
-    if not await api.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
+async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> None:
+    if not await site.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
         raise Conflict("this question does not wait for an answer")
 
 
@@ -196,8 +203,8 @@ async def answer_ask(api: "Api", request: Request, given: dict[str, Any]) -> Non
     body=record({"skill_id": MAYBE}),
     answers=_NOTHING,
 )
-async def pick_skill(api: "Api", request: Request, given: dict[str, Any]) -> None:
-    if not await api.chats.answer(_id(request), request.path_params["choice_id"], given.get("skill_id") or ""):
+async def pick_skill(site: Site, request: Request, given: dict[str, Any]) -> None:
+    if not await site.chats.answer(_id(request), request.path_params["choice_id"], given.get("skill_id") or ""):
         raise Conflict("no choice with this skill waits for an answer")
 
 
@@ -212,8 +219,8 @@ async def pick_skill(api: "Api", request: Request, given: dict[str, Any]) -> Non
     refusals={404: "there is no such chat"},
     answers={200: {JSON: _MODEL}},
 )
-def show_model(api: "Api", request: Request, given: None) -> object:
-    return api.chats.choice_of(query(request, "chat") or "").as_dict()
+def show_model(site: Site, request: Request, given: None) -> object:
+    return site.chats.choice_of(query(request, "chat") or "").as_dict()
 
 
 @Endpoint(
@@ -224,14 +231,14 @@ def show_model(api: "Api", request: Request, given: None) -> object:
     answers={200: {JSON: _MODEL}},
     refusals=_UNCONFIRMED,
 )
-def choose_model(api: "Api", request: Request, given: dict[str, Any]) -> object:
-    return api.chats.choose(given).as_dict()
+def choose_model(site: Site, request: Request, given: dict[str, Any]) -> object:
+    return site.chats.choose(given).as_dict()
 
 
-async def _requested(api: "Api", given: dict[str, Any]) -> ModelChoice:
+async def _requested(site: Site, given: dict[str, Any]) -> ModelChoice:
     """The model of a request. The same rules hold as for choosing one: which addresses a page may name."""
     given["model"] = given.get("model") or "any"
-    return await run_in_threadpool(api.chats.requested, given)
+    return await run_in_threadpool(site.chats.requested, given)
 
 
 @Endpoint(
@@ -242,12 +249,12 @@ async def _requested(api: "Api", given: dict[str, Any]) -> ModelChoice:
     answers={200: {JSON: record({"models": many(TEXT)})}},
     refusals=_UNCONFIRMED,
 )
-async def list_models(api: "Api", request: Request, given: dict[str, Any]) -> object:
+async def list_models(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
         from metier.surfaces.chat.models import model_names
     except ImportError as error:
         report_missing(error, "the chat", "web")
-    return {"models": await model_names(await _requested(api, given))}
+    return {"models": await model_names(await _requested(site, given))}
 
 
 @Endpoint(
@@ -258,13 +265,65 @@ async def list_models(api: "Api", request: Request, given: dict[str, Any]) -> ob
     answers={200: {JSON: record({"message": TEXT})}},
     refusals=_UNCONFIRMED,
 )
-async def test_model(api: "Api", request: Request, given: dict[str, Any]) -> object:
+async def test_model(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
         from metier.surfaces.chat.models import answer_time
     except ImportError as error:
         report_missing(error, "the chat", "web")
-    choice = await _requested(api, given)
+    choice = await _requested(site, given)
     return {"message": f"{choice.name} answered in {await answer_time(choice):.1f} seconds."}
+
+
+# --- files ---
+# A file is only ever bytes: it is sent back to be saved and never shown, whatever its name or content claims.
+
+
+@Endpoint(
+    "POST",
+    "/api/chats/{chat_id}/files",
+    "Add a file to a chat, for its model and its scripts; the body is the file",
+    query={"name": TEXT},
+    required_query=("name",),
+    body={},
+    body_type=BYTES,
+    answers={201: {JSON: record({"id": TEXT, "type": TEXT, "name": TEXT, "size": COUNT, "digest": TEXT})}},
+)
+def add_file(site: Site, request: Request, given: bytes) -> object:
+    try:
+        return site.chats.add_file(request.path_params["chat_id"], query(request, "name") or "", given).as_dict()
+    except (BadArguments, ResourceError) as error:
+        raise RequestRefused(str(error)) from error
+
+
+@Endpoint(
+    "GET",
+    "/api/sessions/{session_id}/files",
+    "The files that scripts of a session made, the latest first",
+    answers={200: {JSON: record({"files": many(_MADE)})}},
+)
+def list_files(site: Site, request: Request, given: None) -> object:
+    return {"files": [one.as_dict() for one in made_files(site.app.store, request.path_params["session_id"])]}
+
+
+@Endpoint(
+    "GET",
+    "/api/sessions/{session_id}/files/{digest}",
+    "A file that a script of a session made",
+    answers={200: {BYTES: TEXT}},
+)
+def fetch_file(site: Site, request: Request, given: None) -> Response:
+    session, digest = request.path_params["session_id"], request.path_params["digest"]
+    found = made_files(site.app.store, session) if is_digest(digest) else ()
+    file = next((one for one in found if one.digest == digest), None)
+    if file is None:
+        raise NotFound("no script of this session made such a file")
+    name = quote(file.path.rpartition("/")[2], safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "content-security-policy": "sandbox; default-src 'none'",
+        "cache-control": "private, no-store",
+    }
+    return Response(site.app.store.get_artifact(digest), headers=headers, media_type=BYTES)
 
 
 # --- commands ---
@@ -277,12 +336,13 @@ async def test_model(api: "Api", request: Request, given: dict[str, Any]) -> obj
     query={"q": TEXT},
     answers={200: {JSON: record({"commands": many(OBJECT)})}},
 )
-def list_commands(api: "Api", request: Request, given: None) -> object:
+def list_commands(site: Site, request: Request, given: None) -> object:
     typed = (query(request, "q") or "").lstrip("/").strip()[:200]
-    return {"commands": api.chats.commands(typed, COMMANDS)}
+    return {"commands": site.chats.commands(typed, COMMANDS)}
 
 
 ENDPOINTS: Final = (
+    *(add_file, list_files, fetch_file),
     *(list_chats, create_chat, read_chat, hide_chat, send_message, retry, join, stop, answer_ask, pick_skill),
     *(show_model, choose_model, list_commands, change_chat, restore_chat, list_models, test_model),
 )

@@ -8,23 +8,19 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from metier import __version__
 from metier.files.json_text import parse_json
-from metier.files.text import utf8
 from metier.surfaces.web.schemas import ERROR
+from metier.surfaces.web.site import Site, encode
 from metier.values.json_schema import Schema, counted, mismatch
 
-if TYPE_CHECKING:
-    from metier.surfaces.web.api import Api
-
 JSON: Final = "application/json"
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class Problem(Exception):
@@ -65,14 +61,14 @@ class ServerBusy(Problem):
     status, code = 503, "BUSY"
 
 
-Handler = Callable[["Api", Request, Any], object]
+Handler = Callable[[Site, Request, Any], object]
 """Gets the body, if the endpoint has one: checked JSON, or bytes. Returns the data of the answer, or a `Response`.
 
 One that is no coroutine function is called in a worker thread.
 """
 
 
-def _unhandled(api: "Api", request: Request, given: Any) -> object:
+def _unhandled(site: Site, request: Request, given: Any) -> object:
     raise NotImplementedError
 
 
@@ -105,18 +101,18 @@ class Endpoint:
     def __call__(self, handler: Handler) -> "Endpoint":
         return replace(self, handler=handler)
 
-    async def respond(self, api: "Api", request: Request) -> Response:
+    async def respond(self, site: Site, request: Request) -> Response:
         given: object = None
         if self.body is not None:
             given = await (json_body(request, self) if self.body else raw_body(request))
         if iscoroutinefunction(self.handler):
-            result: object = await self.handler(api, request, given)
+            result: object = await self.handler(site, request, given)
         else:
-            result = await run_in_threadpool(self.handler, api, request, given)
+            result = await run_in_threadpool(self.handler, site, request, given)
         if isinstance(result, Response):
             return result
         status = next(iter(self.answers))
-        return api.answer(result, status) if self.answers[status] else Response(status_code=status)
+        return answer(site.hide_paths(result), status) if self.answers[status] else Response(status_code=status)
 
     @property
     def name(self) -> str:
@@ -154,15 +150,10 @@ def whole(key: str, given: str | None) -> int | None:
 
 
 async def raw_body(request: Request) -> bytes:
-    """The whole body. It can be read once."""
-    receive, body = request.receive, b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise BadRequest("the body was cut off")
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise BadRequest("the body was cut off") from error
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -181,22 +172,14 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     wrong = mismatch(value, endpoint.body or {}, "the body")
     if wrong:
         raise BadRequest(wrong)
-    return {key: counted(item, _property(endpoint, key)) for key, item in cast("dict[str, Any]", value).items()}
-
-
-def _property(endpoint: Endpoint, key: str) -> Schema:
-    return (endpoint.body or {}).get("properties", {}).get(key, {})
+    properties = (endpoint.body or {}).get("properties", {})
+    return {key: counted(item, properties.get(key, {})) for key, item in cast("dict[str, Any]", value).items()}
 
 
 # --- answers ---
 
 
-def encode(data: Any) -> bytes:
-    return utf8(_ENCODER.encode(data))
-
-
 def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response. Characters that UTF-8 cannot encode become question marks."""
     return Response(encode(data), status, headers, JSON)
 
 

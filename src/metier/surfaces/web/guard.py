@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metier import limits
 from metier.errors import ConfigError, StoreError
-from metier.surfaces.web import RATE
 from metier.surfaces.web.access import SLOWEST_SECONDS, Access
 
 BODY_BYTES: Final = 4 * limits.MIB
@@ -50,14 +49,16 @@ class Gate:
     token: str = ""
     body_bytes: int = BODY_BYTES
     body_seconds: float = BODY_SECONDS
-    rate: float = RATE
+    rate: float = limits.REQUESTS_PER_SECOND
     """Requests per second from one address; 0 means no limit."""
-    burst: float = RATE * BURST
+    burst: float = limits.REQUESTS_PER_SECOND * BURST
     slowest: float = SLOWEST_SECONDS
     """The longest delay of a wrong token, in seconds."""
 
     @classmethod
-    def for_address(cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = RATE) -> "Gate":
+    def for_address(
+        cls, host: str, token: str = "", names: tuple[str, ...] = (), rate: float = limits.REQUESTS_PER_SECOND
+    ) -> "Gate":
         """The gate for an address to listen on. An address that others can reach needs a token."""
         if not token and not is_loopback(host):
             raise ConfigError(

@@ -146,7 +146,7 @@ class WebServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
-        self._application = application
+        self.application = application
         self.on_start: Callable[[], None] | None = None
         """Called when requests are answered and a signal ends the server in order."""
 
@@ -156,7 +156,7 @@ class WebServer(uvicorn.Server):
             self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._application.end()
+        self.application.end()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

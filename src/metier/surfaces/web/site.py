@@ -1,4 +1,4 @@
-"""What all pages share: templates, static files, headers, and the filters that show values of a skill.
+"""What the endpoints and pages of a server share: one value, templates, static files, headers and filters.
 
 A page is complete without scripts; they only make it quicker to use. Nothing is loaded from other sites and no script
 or style is inline, as the Content-Security-Policy requires. The address of static files contains the digest of all of
@@ -7,7 +7,9 @@ them, so a browser can cache them forever and still gets a new version at once.
 
 import gzip
 import hashlib
+import json
 import os
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,12 +25,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from metier.app import App
+from metier.catalog.build import Catalog
 from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
 from metier.files.text import utf8, visible
 from metier.skills import Skills
-from metier.surfaces.chat.chat_store import NoSuchChat
+from metier.surfaces.chat import Chats, NoSuchChat
+from metier.surfaces.chat.chat_search import ChatSearch
+from metier.surfaces.web.access import Access
+from metier.surfaces.web.health import StoreHealth
 from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.markdown import answer_html, to_html
+from metier.surfaces.web.overview import Overviews
+from metier.surfaces.web.publish import PublishedSkills
+from metier.surfaces.web.sse import EventFeed
 
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 CSP: Final = (
@@ -46,8 +55,16 @@ _FIELDS: Final = 100
 Form = Mapping[str, str]
 """The fields of a form, by name."""
 
-Page = Callable[[Request], Response] | Callable[[Request, Form], Response] | Callable[[Request], Awaitable[Response]]
-"""What answers requests. One that is no coroutine function is called in a worker thread, with the form of a POST."""
+Page = Callable[..., Response] | Callable[..., Awaitable[Response]]
+"""What answers a request to a `Site`. One that is no coroutine function is called in a worker thread, and also gets the
+form of a POST."""
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def encode(data: object) -> bytes:
+    """Data as JSON. Characters that UTF-8 cannot encode become question marks."""
+    return utf8(_ENCODER.encode(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +77,53 @@ class Asset:
     etag: str
 
 
-@dataclass(frozen=True)
 class Site:
-    """What the pages of one `App` need."""
+    """What the endpoints and pages of one `App` need. `document` is the OpenAPI document of its endpoints."""
 
-    app: App
-    hide_paths: PathHider
-    locked: bool = False
-    """Whether people sign in, and so can sign out."""
+    def __init__(self, app: App, access: Access, document: bytes) -> None:
+        self.app, self.access, self.document = app, access, document
+        self.chats = Chats(app)
+        self.search = ChatSearch(self.chats.store)
+        self.hide_paths = PathHider(app)
+        self.feed = EventFeed(app.store, self.hide_paths)
+        self.overviews = Overviews()
+        self.published_skills = PublishedSkills(app)
+        self.store_health = StoreHealth(app.store)
+        self._catalog: tuple[Catalog, bytes] | None = None
+        self._encoding = threading.Lock()
+        self._seen: tuple[Catalog | None, dict[str, Skills]] = (None, {})
+        self._seeing = threading.Lock()
 
-    def skills(self) -> Skills:
-        return self.app.skills()
+    def skills(self, profile: str = "") -> Skills:
+        """The skills, as the given profile sees them. They are kept until the main catalog changes."""
+        main = self.app.skills()
+        if profile in ("", main.profile.name):
+            return main
+        with self._seeing:
+            if self._seen[0] is not main.catalog:
+                self._seen = (main.catalog, {})
+            if profile not in self._seen[1]:
+                self._seen[1][profile] = seen_by(main, profile)
+            return self._seen[1][profile]
+
+    def catalog(self) -> bytes:
+        """The catalog as JSON, encoded once. A catalog is the same object until its content changes."""
+        found = self.app.skills()
+        known = self._catalog
+        if known is not None and known[0] is found.catalog:
+            return known[1]
+        with self._encoding:
+            catalog = found.catalog
+            if self._catalog is None or self._catalog[0] is not catalog:
+                listed = {
+                    "profile": found.profile.name,
+                    "skills": [skill.as_dict() for skill in catalog.skills],
+                    "errors": [{"path": one.path, "message": one.message} for one in found.errors],
+                    "diagnostics": [warning.as_dict() for warning in found.warnings],
+                    "counts": found.counts.as_dict(),
+                }
+                self._catalog = (catalog, encode(self.hide_paths(listed)))
+            return self._catalog[1]
 
     # --- static files ---
 
@@ -149,14 +202,15 @@ class Site:
             profile_name=config.profile.name,
             off="" if config.profile.enabled else config.profile.off_hint,
             reads_once=config.profile.catalog.refresh == "start",
-            locked=self.locked,
             edits=config.profile.policy.edits,
-            **given,
+            **{"locked": bool(self.access.token), **given},  # whether people sign in, and so can sign out
         )
         return html(request, self.hide_paths(text), status)
 
-    def error(self, request: Request, status: int, title: str, message: str, way_out: str = "") -> Response:
-        return self.page(request, "error.html", status, title=title, message=message, way_out=way_out)
+    def error(
+        self, request: Request, status: int, title: str, message: str, way_out: str = "", **given: object
+    ) -> Response:
+        return self.page(request, "error.html", status, title=title, message=message, way_out=way_out, **given)
 
     def served(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         """A page as the endpoint of a route. Its errors are pages, too."""
@@ -165,13 +219,20 @@ class Site:
             answers: Callable[..., Any] = page
             try:
                 if iscoroutinefunction(page):
-                    return await answers(request)
+                    return await answers(self, request)
                 given = [await form(request)] if request.method == "POST" else []
-                return await run_in_threadpool(answers, request, *given)
+                return await run_in_threadpool(answers, self, request, *given)
             except MetierError as error:
                 return await run_in_threadpool(self.error, request, *_refusal(error))
 
         return answer
+
+
+def seen_by(skills: Skills, profile: str) -> Skills:
+    """The skills of the same place, as another profile sees them."""
+    place = skills.settings.place
+    named = [root.path for root in skills.roots if root.explicit]
+    return Skills.discover(place.cwd, profile=profile, home=place.home, roots=named)
 
 
 def _refusal(error: MetierError) -> tuple[int, str, str, str]:
@@ -191,10 +252,6 @@ def html(request: Request, text: str, status: int = 200) -> Response:
         content = gzip.compress(content, 5, mtime=0)
         headers["content-encoding"] = "gzip"
     return Response(content, status, headers, "text/html")
-
-
-def wants_html(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
 
 
 def _takes_gzip(request: Request) -> bool:

@@ -20,7 +20,7 @@ from metier.record.events import TYPES
 from metier.record.store import ENVELOPE, Frame
 from metier.skills import Skills
 from metier.surfaces.web.pages import usage
-from metier.surfaces.web.site import Site, whole
+from metier.surfaces.web.site import Site, seen_by, whole
 
 EVENTS: Final = 200
 """Events on one page of a timeline."""
@@ -62,123 +62,119 @@ class TimelineLine:
         return json.dumps(data, ensure_ascii=False, indent=2, default=str)
 
 
-@dataclass(frozen=True)
-class ActivityPages:
-    """The pages under `/activity`."""
+def index(site: Site, request: Request) -> Response:
+    used = usage.of(site.app.store)
+    skill, surface = request.query_params.get("skill", ""), request.query_params.get("surface", "")
+    sessions = [one for one in used.sessions if skill in ("", *one.skills) and surface in ("", one.surface)]
+    counts = used.counts
+    visible = [one.name for one in site.skills().catalog.visible]
+    never = [name for name in visible if not counts.get(name)]
+    return site.page(
+        request,
+        "activity/index.html",
+        sessions=sessions,
+        used=used,
+        bars=used.bars(BARS),
+        measures=usage.MEASURES,
+        never=never[:NEVER],
+        never_count=len(never),
+        offered=len(visible),
+        names=sorted(counts),
+        surfaces=sorted({one.surface for one in used.sessions if one.surface}),
+        skill=skill,
+        surface=surface,
+        store=site.app.store.location,
+    )
 
-    site: Site
 
-    def index(self, request: Request) -> Response:
-        used = usage.of(self.site.app.store)
-        skill, surface = request.query_params.get("skill", ""), request.query_params.get("surface", "")
-        sessions = [one for one in used.sessions if skill in ("", *one.skills) and surface in ("", one.surface)]
-        counts = used.counts
-        visible = [one.name for one in self.site.skills().catalog.visible]
-        never = [name for name in visible if not counts.get(name)]
-        return self.site.page(
-            request,
-            "activity/index.html",
-            sessions=sessions,
-            used=used,
-            bars=used.bars(BARS),
-            measures=usage.MEASURES,
-            never=never[:NEVER],
-            never_count=len(never),
-            offered=len(visible),
-            names=sorted(counts),
-            surfaces=sorted({one.surface for one in used.sessions if one.surface}),
-            skill=skill,
-            surface=surface,
-            store=self.site.app.store.location,
+def session(site: Site, request: Request) -> Response:
+    store = site.app.store
+    session_id = request.path_params["session_id"]
+    last = store.last_seq(session_id)
+    if last < 0:
+        raise SkillNotFound(session_id, why="there is no such session in the store")
+    group = request.query_params.get("show", "")
+    before = whole(request.query_params.get("before"), last + 1, 0)
+    after = whole(request.query_params.get("after"), max(-1, before - EVENTS - 1), -1)
+    types = GROUPS.get(group)
+    found = store.read(session_id, session_id, types, after, limit=EVENTS)
+    part = "after" in request.query_params
+    return site.page(
+        request,
+        "activity/lines.html" if part else "activity/session.html",
+        session_id=session_id,
+        lines=[_line(frame) for frame in found if frame["seq"] < before],
+        last=last,
+        group=group,
+        groups=tuple(GROUPS),
+        earlier=after + 1 if after >= 0 else 0,
+        newest=before > last,
+        kinds=[one.type for one in TYPES],
+        started=next(iter(store.read(session_id, session_id, ("session_started",), limit=1)), None),
+    )
+
+
+def artifact(site: Site, request: Request) -> Response:
+    store = site.app.store
+    session_id, digest = request.path_params["session_id"], request.path_params["digest"]
+    if digest not in store.artifacts(session_id):
+        raise SkillNotFound(digest, why="no event of this session refers to this artifact")
+    data = store.get_artifact(digest)
+    text = _as_text(data)
+    return site.page(
+        request,
+        "activity/artifact.html",
+        session_id=session_id,
+        digest=digest,
+        size_bytes=len(data),
+        text=text[:ARTIFACT_CHARACTERS] if text is not None else None,
+        cut=len(text) > ARTIFACT_CHARACTERS if text is not None else False,
+    )
+
+
+def verdict(site: Site, request: Request) -> Response:
+    """The result of a replay: whether it gives the same bytes, or what today's files would change."""
+    store = site.app.store
+    session_id = request.path_params["session_id"]
+    how = "drift" if request.query_params.get("against") == "today" else "replay"
+    last = store.last_seq(session_id)
+    if last < 0:
+        raise SkillNotFound(session_id, why="there is no such session in the store")
+    if last >= REPLAYED_EVENTS:
+        raise StoreError(
+            f"the session has {last + 1:,} events", reason="invalid", hint=f"run `metier replay {session_id}`"
         )
+    record = replay.from_store(store, session_id)
+    unrunnable = replay.unrunnable(record)
+    not_compared = 0
+    if how == "drift":
+        found = replay.drift(record, _today(site, record))
+    elif unrunnable:
+        found = replay.verify(record)
+    else:
+        outcome = replay.replay(record)
+        found, not_compared = outcome.differences, outcome.not_compared
+    part = request.query_params.get("part") == "verdict"
+    return site.page(
+        request,
+        "activity/verdict.html" if part else "activity/replay.html",
+        session_id=session_id,
+        how=how,
+        frames=len(record.frames),
+        differences=found[:DIFFERENCES],
+        count=len(found),
+        unrunnable=unrunnable,
+        not_compared=not_compared,
+    )
 
-    def session(self, request: Request) -> Response:
-        store = self.site.app.store
-        session_id = request.path_params["session_id"]
-        last = store.last_seq(session_id)
-        if last < 0:
-            raise SkillNotFound(session_id, why="there is no such session in the store")
-        group = request.query_params.get("show", "")
-        before = whole(request.query_params.get("before"), last + 1, 0)
-        after = whole(request.query_params.get("after"), max(-1, before - EVENTS - 1), -1)
-        types = GROUPS.get(group)
-        found = store.read(session_id, session_id, types, after, limit=EVENTS)
-        part = "after" in request.query_params
-        return self.site.page(
-            request,
-            "activity/lines.html" if part else "activity/session.html",
-            session_id=session_id,
-            lines=[_line(frame) for frame in found if frame["seq"] < before],
-            last=last,
-            group=group,
-            groups=tuple(GROUPS),
-            earlier=after + 1 if after >= 0 else 0,
-            newest=before > last,
-            kinds=[one.type for one in TYPES],
-            started=next(iter(store.read(session_id, session_id, ("session_started",), limit=1)), None),
-        )
 
-    def artifact(self, request: Request) -> Response:
-        store = self.site.app.store
-        session_id, digest = request.path_params["session_id"], request.path_params["digest"]
-        if digest not in store.artifacts(session_id):
-            raise SkillNotFound(digest, why="no event of this session refers to this artifact")
-        data = store.get_artifact(digest)
-        text = _as_text(data)
-        return self.site.page(
-            request,
-            "activity/artifact.html",
-            session_id=session_id,
-            digest=digest,
-            size_bytes=len(data),
-            text=text[:ARTIFACT_CHARACTERS] if text is not None else None,
-            cut=len(text) > ARTIFACT_CHARACTERS if text is not None else False,
-        )
-
-    def verdict(self, request: Request) -> Response:
-        """The result of a replay: whether it gives the same bytes, or what today's files would change."""
-        store = self.site.app.store
-        session_id = request.path_params["session_id"]
-        how = "drift" if request.query_params.get("against") == "today" else "replay"
-        last = store.last_seq(session_id)
-        if last < 0:
-            raise SkillNotFound(session_id, why="there is no such session in the store")
-        if last >= REPLAYED_EVENTS:
-            raise StoreError(
-                f"the session has {last + 1:,} events", reason="invalid", hint=f"run `metier replay {session_id}`"
-            )
-        record = replay.from_store(store, session_id)
-        unrunnable = replay.unrunnable(record)
-        not_compared = 0
-        if how == "drift":
-            found = replay.drift(record, self._today(record))
-        elif unrunnable:
-            found = replay.verify(record)
-        else:
-            outcome = replay.replay(record)
-            found, not_compared = outcome.differences, outcome.not_compared
-        part = request.query_params.get("part") == "verdict"
-        return self.site.page(
-            request,
-            "activity/verdict.html" if part else "activity/replay.html",
-            session_id=session_id,
-            how=how,
-            frames=len(record.frames),
-            differences=found[:DIFFERENCES],
-            count=len(found),
-            unrunnable=unrunnable,
-            not_compared=not_compared,
-        )
-
-    def _today(self, record: replay.Record) -> Skills:
-        """Today's skills, under the profile of the record if it is a built-in one."""
-        skills = self.site.skills()
-        name = str(record.frames[0].get("profile", "")) if record.frames else ""
-        if name == skills.profile.name or name not in profiles.names():
-            return skills
-        place = skills.settings.place
-        named = [root.path for root in skills.roots if root.explicit]
-        return Skills.discover(place.cwd, profile=name, home=place.home, roots=named)
+def _today(site: Site, record: replay.Record) -> Skills:
+    """Today's skills, under the profile of the record if it is a built-in one."""
+    skills = site.skills()
+    name = str(record.frames[0].get("profile", "")) if record.frames else ""
+    if name == skills.profile.name or name not in profiles.names():
+        return skills
+    return seen_by(skills, name)
 
 
 def _as_text(data: bytes) -> str | None:

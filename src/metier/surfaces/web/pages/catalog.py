@@ -24,8 +24,8 @@ from metier.files.source import DiskFiles
 from metier.files.text import from_utf8
 from metier.skills import Skills
 from metier.surfaces.web.markdown import MARKDOWN_CHARACTERS, to_html
+from metier.surfaces.web.overview import KINDS, key_of, source_line
 from metier.surfaces.web.pages import usage
-from metier.surfaces.web.pages.overview import KINDS, Overviews, key_of, source_line
 from metier.surfaces.web.site import Form, Site, back_to, see_other, segment, whole
 from metier.values.skill import MODES, SKILL_FILE, Skill, as_text
 
@@ -36,90 +36,60 @@ MANY: Final = 1_000
 """With more skills than this, checking every host is slow, so it is done only on request."""
 
 
-@dataclass(frozen=True)
-class CatalogPages:
-    """The pages under `/skills`."""
+def listing(site: Site, request: Request) -> Response:
+    given = {key: request.query_params.get(key, "") for key in ("q", "kind", "scope")}
+    part = request.query_params.get("part") == "list"
+    skills = site.skills()
+    overview = site.overviews.of(skills)
+    number = whole(request.query_params.get("page"), 1, 1)
+    page = site.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
+    removed = request.query_params.get("removed", "")
+    kept = RemovedSkills(site.app.config.config_folder).all() if removed and not part else ()
+    answer = site.page(
+        request,
+        "skills/list.html" if part else "skills/index.html",
+        page=page,
+        given=given,
+        overview=overview,
+        kinds=KINDS,
+        source_line=source_line,
+        counts=skills.counts,
+        roots=skills.roots,
+        removed=next((one for one in kept if one.id == removed), None),
+        # The page itself says that skills are switched off.
+        general=[d for d in skills.warnings if d.code != "switched-off"],
+    )
+    if not part:  # so that the first search does not wait for it
+        answer.background = BackgroundTask(site.overviews.warm, skills)
+    return answer
 
-    site: Site
-    overviews: Overviews
 
-    def listing(self, request: Request) -> Response:
-        given = {key: request.query_params.get(key, "") for key in ("q", "kind", "scope")}
-        part = request.query_params.get("part") == "list"
-        skills = self.site.skills()
-        overview = self.overviews.of(skills)
-        number = whole(request.query_params.get("page"), 1, 1)
-        page = self.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
-        removed = request.query_params.get("removed", "")
-        kept = RemovedSkills(self.site.app.config.config_folder).all() if removed and not part else ()
-        answer = self.site.page(
-            request,
-            "skills/list.html" if part else "skills/index.html",
-            page=page,
-            given=given,
-            overview=overview,
-            kinds=KINDS,
-            source_line=source_line,
-            counts=skills.counts,
-            roots=skills.roots,
-            removed=next((one for one in kept if one.id == removed), None),
-            # The page itself says that skills are switched off.
-            general=[d for d in skills.warnings if d.code != "switched-off"],
-        )
-        if not part:  # so that the first search does not wait for it
-            answer.background = BackgroundTask(self.overviews.warm, skills)
-        return answer
+def rescan(site: Site, request: Request, given: Form) -> Response:
+    site.app.refresh()
+    return see_other(back_to(given.get("back", ""), "/skills"))
 
-    def rescan(self, request: Request, given: Form) -> Response:
-        self.site.app.refresh()
-        return see_other(back_to(given.get("back", ""), "/skills"))
 
-    def switch(self, request: Request, given: Form) -> Response:
-        """Pin a skill, hide it, or switch it on or off, and return to the page that asked."""
-        key, mode = given.get("key", ""), given.get("mode", "")
-        skills = self.site.skills()
-        entry = self.overviews.of(skills).by_key.get(key)
-        if entry is None or entry.skill is None or mode not in MODES:
-            raise SkillNotFound(key, why="the catalog has changed; reload the page")
-        skills.set_mode(entry.path, mode)
-        return see_other(back_to(given.get("back", ""), "/skills"))
+def switch(site: Site, request: Request, given: Form) -> Response:
+    """Pin a skill, hide it, or switch it on or off, and return to the page that asked."""
+    key, mode = given.get("key", ""), given.get("mode", "")
+    skills = site.skills()
+    entry = site.overviews.of(skills).by_key.get(key)
+    if entry is None or entry.skill is None or mode not in MODES:
+        raise SkillNotFound(key, why="the catalog has changed; reload the page")
+    skills.set_mode(entry.path, mode)
+    return see_other(back_to(given.get("back", ""), "/skills"))
 
-    def skill(self, request: Request) -> Response:
-        skills = self.site.skills()
-        name, key = request.path_params["name"], request.query_params.get("key", "")
-        entry = self.overviews.of(skills).by_key.get(key)
-        try:
-            skill = skills.at(entry.path) if entry is not None else skills[name]
-        except AmbiguousSkill:
-            return see_other(f"/skills?{urlencode({'q': name})}")
-        except InvalidSkill as error:
-            return self._broken(request, name, error)
-        if request.query_params.get("part") == "hosts":
-            return self._hosts(request, skill)
-        wanted = request.query_params.get("file", "")
-        shadowed = next((entry for entry in skills.shadowed if entry.skill.path == skill.path), None)
-        address = f"/skills/{segment(skill.name)}?" + (f"key={key}&" if entry is not None else "")
-        return self.site.page(
-            request,
-            "skills/skill.html",
-            skill=skill,
-            key=key_of(skill.path),
-            obstacle=SkillFolder(skill.path, skill.root, skill.inner).obstacle(),
-            shadowed=shadowed,
-            address=address,
-            files=_files(skill),
-            opened=_opened(skill, wanted) if wanted else None,
-            body=_body(skill, skills, address) if not wanted else None,
-            wanted=wanted,
-            diagnostics=[d for d in skills.diagnostics if d.path == skill.path],
-            source_line=source_line,
-            uses=usage.of(self.site.app.store).sessions_of(skill.name),
-            fields=_fields(skill),
-            many=len(skills) > MANY,
-        )
 
-    def _broken(self, request: Request, name: str, error: InvalidSkill) -> Response:
-        return self.site.page(
+def skill(site: Site, request: Request) -> Response:
+    skills = site.skills()
+    name, key = request.path_params["name"], request.query_params.get("key", "")
+    entry = site.overviews.of(skills).by_key.get(key)
+    try:
+        skill = skills.at(entry.path) if entry is not None else skills[name]
+    except AmbiguousSkill:
+        return see_other(f"/skills?{urlencode({'q': name})}")
+    except InvalidSkill as error:
+        return site.page(
             request,
             "skills/broken.html",
             422,
@@ -129,15 +99,39 @@ class CatalogPages:
             diagnostics=error.diagnostics,
             source_line=source_line,
         )
+    if request.query_params.get("part") == "hosts":
+        return _hosts(site, request, skill)
+    wanted = request.query_params.get("file", "")
+    shadowed = next((entry for entry in skills.shadowed if entry.skill.path == skill.path), None)
+    address = f"/skills/{segment(skill.name)}?" + (f"key={key}&" if entry is not None else "")
+    return site.page(
+        request,
+        "skills/skill.html",
+        skill=skill,
+        key=key_of(skill.path),
+        obstacle=SkillFolder(skill.path, skill.root, skill.inner).obstacle(),
+        shadowed=shadowed,
+        address=address,
+        files=_files(skill),
+        opened=_opened(skill, wanted) if wanted else None,
+        body=_body(skill, skills, address) if not wanted else None,
+        wanted=wanted,
+        diagnostics=[d for d in skills.diagnostics if d.path == skill.path],
+        source_line=source_line,
+        uses=usage.of(site.app.store).sessions_of(skill.name),
+        fields=_fields(skill),
+        many=len(skills) > MANY,
+    )
 
-    def _hosts(self, request: Request, skill: Skill) -> Response:
-        """How each host treats the skill. This part is loaded separately, because it reads the folders of all hosts."""
-        place = self.site.app.config.place
-        try:
-            verdicts = check.verdicts(skill, cwd=place.cwd, home=place.home)
-        except MetierError:
-            verdicts = []
-        return self.site.page(request, "skills/hosts.html", verdicts=verdicts)
+
+def _hosts(site: Site, request: Request, skill: Skill) -> Response:
+    """How each host treats the skill. This part is loaded separately, because it reads the folders of all hosts."""
+    place = site.app.config.place
+    try:
+        verdicts = check.verdicts(skill, cwd=place.cwd, home=place.home)
+    except MetierError:
+        verdicts = []
+    return site.page(request, "skills/hosts.html", verdicts=verdicts)
 
 
 @dataclass(frozen=True, slots=True)

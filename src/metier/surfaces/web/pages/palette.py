@@ -3,16 +3,14 @@
 It only finds; what it offers are addresses of pages, and the names of actions that the page carries out.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.files.text import visible
-from metier.surfaces.chat.chat_search import ChatSearch
 from metier.surfaces.web.endpoints import answer
-from metier.surfaces.web.pages.overview import Overviews
+from metier.surfaces.web.overview import OverviewEntry
 from metier.surfaces.web.site import Site, segment
 
 FOUND: Final = 8
@@ -33,76 +31,42 @@ ACTIONS: Final = (
     ("Keyboard shortcuts", "/shortcuts", "keys help"),
 )
 
-SHORTCUTS: Final = (
-    (
-        "Everywhere",
-        (
-            (("Ctrl", "K"), "Go to a chat, a skill or an action"),
-            (("?",), "Show the shortcuts, outside of text fields"),
-            (("Esc",), "Close what is open"),
-        ),
-    ),
-    (
-        "In a chat",
-        (
-            (("Enter",), "Send the message"),
-            (("Shift", "Enter"), "Begin a new line"),
-            (("/",), "At the beginning of a message: choose a skill"),
-            (("Esc",), "Leave the message for the question that waits"),
-            (("y",), "Allow once"),
-            (("a",), "Always allow"),
-            (("n",), "Do not allow"),
-            (("Ctrl", "V"), "Add a copied file or picture"),
-        ),
-    ),
-    ("In the editor", ((("Ctrl", "S"), "Save"),)),
-)
+
+def find(site: Site, request: Request) -> Response:
+    words = request.query_params.get("q", "").strip()[:200]
+    wanted = words.casefold().split()
+    edits = site.app.config.profile.policy.edits
+    actions = [
+        _entry("action", title, "", address)
+        for title, address, more in ACTIONS
+        if all(word in f"{title} {more}".casefold() for word in wanted) and (edits or "/edit" not in address)
+    ]
+    chats = [
+        _entry("chat", one.head.title or "New chat", visible(one.snippet), f"/chat/{segment(one.id)}")
+        for one in site.search.find(words)[:FOUND]
+    ]
+    skills = site.skills()
+    overview = site.overviews.of(skills)
+    entries = overview.entries
+    if words:
+        page = site.overviews.page(skills, words, "", "", 1)
+        entries = [one for one in page.entries if one.key not in page.weak]
+
+    def key(entry: OverviewEntry) -> str:
+        return f"?key={entry.key}" if overview.needs_key(entry) else ""
+
+    found = [
+        _entry("skill", one.name, visible(one.description)[:160], f"/skills/{segment(one.name)}{key(one)}")
+        for one in entries[:FOUND]
+        if one.kind != "left-out"
+    ]
+    listed = [*actions, *chats, *found] if wanted else [*chats[:4], *actions, *found[:4]]
+    return answer({"found": site.hide_paths(listed)}, headers={"cache-control": "no-store"})
 
 
-@dataclass(frozen=True)
-class PalettePages:
-    """The routes `/palette` and `/shortcuts`."""
+def _entry(kind: str, title: str, detail: str, address: str) -> dict[str, str]:
+    return {"kind": kind, "title": visible(title), "detail": detail, "address": address}
 
-    site: Site
-    overviews: Overviews
-    search: ChatSearch
 
-    def find(self, request: Request) -> Response:
-        words = request.query_params.get("q", "").strip()[:200]
-        wanted = words.casefold().split()
-        edits = self.site.app.config.profile.policy.edits
-        actions = [
-            {"kind": "action", "title": title, "detail": "", "address": address}
-            for title, address, more in ACTIONS
-            if all(word in f"{title} {more}".casefold() for word in wanted) and (edits or "/edit" not in address)
-        ]
-        chats = [
-            {
-                "kind": "chat",
-                "title": visible(one.head.title or "New chat"),
-                "detail": visible(one.snippet),
-                "address": f"/chat/{segment(one.id)}",
-            }
-            for one in self.search.find(words)[:FOUND]
-        ]
-        skills = self.site.skills()
-        overview = self.overviews.of(skills)
-        entries = overview.entries
-        if words:
-            page = self.overviews.page(skills, words, "", "", 1)
-            entries = [one for one in page.entries if one.key not in page.weak]
-        found = [
-            {
-                "kind": "skill",
-                "title": visible(one.name),
-                "detail": visible(one.description)[:160],
-                "address": f"/skills/{segment(one.name)}" + (f"?key={one.key}" if overview.needs_key(one) else ""),
-            }
-            for one in entries[:FOUND]
-            if one.kind != "left-out"
-        ]
-        listed = [*actions, *chats, *found] if wanted else [*chats[:4], *actions, *found[:4]]
-        return answer({"found": self.site.hide_paths(listed)}, headers={"cache-control": "no-store"})
-
-    def shortcuts(self, request: Request) -> Response:
-        return self.site.page(request, "shortcuts.html", groups=SHORTCUTS)
+def shortcuts(site: Site, request: Request) -> Response:
+    return site.page(request, "shortcuts.html")

@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,9 +20,6 @@ from metier.files.media import FileKind, image_type, kind_of, text_of
 from metier.record.runs import made_files
 from metier.surfaces.chat.items import files_of
 from metier.surfaces.web.site import CSP, Site
-
-if TYPE_CHECKING:
-    from metier.surfaces.web.api import Api
 
 TEXT_CHARACTERS: Final = 200_000
 ROWS: Final = 200
@@ -47,60 +44,56 @@ class PreviewedFile:
         return kind_of(self.name, self.data)
 
 
-@dataclass(frozen=True)
-class PreviewPages:
-    """The pages under `/files`."""
+def show(site: Site, request: Request) -> Response:
+    found = _find(site, request)
+    kind = found.kind
+    text = (text_of(found.data) or "") if kind != "image" else ""
+    rows, wide = _rows(text, found.name) if kind == "table" else ((), False)
+    answer = site.page(
+        request,
+        "files/preview.html",
+        chat_id=request.path_params["chat_id"],
+        digest=request.path_params["digest"],
+        file=found,
+        kind=kind,
+        text=text[:TEXT_CHARACTERS],
+        cut=len(text) > TEXT_CHARACTERS or wide,
+        rows=rows,
+        size_bytes=len(found.data),
+    )
+    answer.headers["content-security-policy"] = f"{CSP}; frame-src 'self'"
+    return answer
 
-    site: Site
-    api: "Api"
 
-    def show(self, request: Request) -> Response:
-        found = self._find(request)
-        kind = found.kind
-        text = (text_of(found.data) or "") if kind != "image" else ""
-        rows, wide = _rows(text, found.name) if kind == "table" else ((), False)
-        answer = self.site.page(
-            request,
-            "files/preview.html",
-            chat_id=request.path_params["chat_id"],
-            digest=request.path_params["digest"],
-            file=found,
-            kind=kind,
-            text=text[:TEXT_CHARACTERS],
-            cut=len(text) > TEXT_CHARACTERS or wide,
-            rows=rows,
-            size_bytes=len(found.data),
-        )
-        answer.headers["content-security-policy"] = f"{CSP}; frame-src 'self'"
-        return answer
+def image(site: Site, request: Request) -> Response:
+    found = _find(site, request)
+    kind = "image/svg+xml" if found.kind == "svg" else image_type(found.data)
+    if not kind:
+        return Response(status_code=404)
+    return _answer(found.data, kind, {"content-disposition": "attachment", "content-security-policy": IMAGE})
 
-    def image(self, request: Request) -> Response:
-        found = self._find(request)
-        kind = "image/svg+xml" if found.kind == "svg" else image_type(found.data)
-        if not kind:
-            return Response(status_code=404)
-        return _answer(found.data, kind, {"content-disposition": "attachment", "content-security-policy": IMAGE})
 
-    def frame(self, request: Request) -> Response:
-        found = self._find(request)
-        if found.kind != "html":
-            return Response(status_code=404)
-        headers = {"content-security-policy": FRAME, "x-frame-options": "SAMEORIGIN"}
-        return _answer(found.data, "text/html; charset=utf-8", headers)
+def frame(site: Site, request: Request) -> Response:
+    found = _find(site, request)
+    if found.kind != "html":
+        return Response(status_code=404)
+    headers = {"content-security-policy": FRAME, "x-frame-options": "SAMEORIGIN"}
+    return _answer(found.data, "text/html; charset=utf-8", headers)
 
-    def _find(self, request: Request) -> PreviewedFile:
-        chat_id, digest = request.path_params["chat_id"], request.path_params["digest"]
-        if not is_digest(digest):
-            raise ResourceNotFound("this file")
-        store = self.api.app.store
-        made = next((one for one in made_files(store, chat_id) if one.digest == digest), None)
-        if made is not None:
-            return PreviewedFile(made.path, store.get_artifact(digest), is_made=True)
-        _, kept = self.api.chats.read(chat_id)
-        added = next((one for one in files_of(kept).values() if one.digest == digest), None)
-        if added is None:
-            raise ResourceNotFound("this file")
-        return PreviewedFile(added.name, store.get_artifact(digest), is_made=False)
+
+def _find(site: Site, request: Request) -> PreviewedFile:
+    chat_id, digest = request.path_params["chat_id"], request.path_params["digest"]
+    if not is_digest(digest):
+        raise ResourceNotFound("this file")
+    store = site.app.store
+    made = next((one for one in made_files(store, chat_id) if one.digest == digest), None)
+    if made is not None:
+        return PreviewedFile(made.path, store.get_artifact(digest), is_made=True)
+    _, kept = site.chats.read(chat_id)
+    added = next((one for one in files_of(kept).values() if one.digest == digest), None)
+    if added is None:
+        raise ResourceNotFound("this file")
+    return PreviewedFile(added.name, store.get_artifact(digest), is_made=False)
 
 
 def _answer(data: bytes, media_type: str, headers: dict[str, str]) -> Response:

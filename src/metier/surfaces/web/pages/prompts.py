@@ -1,23 +1,21 @@
 """The prompt page: what a model sees for a message and a budget under each profile, and what is left out.
 
-Every profile has its own catalog, which is kept until the main catalog changes.
+Every profile has its own catalog.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.catalog.build import Catalog
 from metier.hosts import profiles
 from metier.record.usage import TOKEN_CHARACTERS
 from metier.session.listing import Prompt
 from metier.session.session import Session
 from metier.skills import Skills
-from metier.surfaces.web.pages.overview import KINDS, Overview
+from metier.surfaces.web.overview import KINDS, Overview
 from metier.surfaces.web.site import Site, whole
 
 MESSAGE_CHARACTERS: Final = 4_000
@@ -36,73 +34,37 @@ class LeftOut:
     names: Sequence[str]
 
 
-@dataclass(slots=True)
-class Profiles:
-    """The skills of a place as each profile sees them."""
+def prompt(site: Site, request: Request) -> Response:
+    message = request.query_params.get("message", "")[:MESSAGE_CHARACTERS]
+    budget = whole(request.query_params.get("budget"), 0, 0, 10_000_000)
+    own = site.app.config.profile.name
+    names = list(dict.fromkeys((own, *profiles.names())))
+    chosen = request.query_params.get("profile", own)
+    chosen = chosen if chosen in names else own
+    part = request.query_params.get("part", "")
+    given = {"message": message, "budget": budget or "", "profile": chosen}
+    if part == "profiles":
+        rows = {name: _ask(site, name, message, budget)[1] for name in names}
+        return site.page(request, "prompt/profiles.html", rows=rows, given=given, per_token=TOKEN_CHARACTERS)
+    session, prompt = _ask(site, chosen, message, budget)
+    return site.page(
+        request,
+        "prompt/answer.html" if part else "prompt/index.html",
+        prompt=prompt,
+        given=given,
+        names=names,
+        chosen=chosen,
+        switched_off="" if session.profile.enabled else session.profile.off_hint,
+        left=left_out(session, prompt),
+        shown=SHOWN,
+        per_token=TOKEN_CHARACTERS,
+        most=TEXT_CHARACTERS,
+    )
 
-    main: Skills
-    _catalog: Catalog | None = None
-    _known: dict[str, Skills] = field(default_factory=dict[str, Skills])
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, name: str) -> Skills:
-        with self._lock:
-            if self._catalog is not self.main.catalog:
-                self._catalog, self._known = self.main.catalog, {}
-            if name == self.main.profile.name:
-                return self.main
-            if name not in self._known:
-                place = self.main.settings.place
-                named = [root.path for root in self.main.roots if root.explicit]
-                self._known[name] = Skills.discover(place.cwd, profile=name, home=place.home, roots=named)
-            return self._known[name]
-
-
-@dataclass(frozen=True)
-class PromptPages:
-    """The page `/prompt`."""
-
-    site: Site
-    _profiles: dict[int, Profiles] = field(default_factory=dict[int, Profiles])
-
-    def profiles(self) -> Profiles:
-        skills = self.site.skills()
-        known = self._profiles.get(id(skills))
-        if known is None or known.main is not skills:
-            self._profiles.clear()
-            known = self._profiles[id(skills)] = Profiles(skills)
-        return known
-
-    def prompt(self, request: Request) -> Response:
-        message = request.query_params.get("message", "")[:MESSAGE_CHARACTERS]
-        budget = whole(request.query_params.get("budget"), 0, 0, 10_000_000)
-        own = self.site.app.config.profile.name
-        names = list(dict.fromkeys((own, *profiles.names())))
-        chosen = request.query_params.get("profile", own)
-        chosen = chosen if chosen in names else own
-        part = request.query_params.get("part", "")
-        given = {"message": message, "budget": budget or "", "profile": chosen}
-        if part == "profiles":
-            rows = {name: self._ask(name, message, budget)[1] for name in names}
-            return self.site.page(request, "prompt/profiles.html", rows=rows, given=given, per_token=TOKEN_CHARACTERS)
-        session, prompt = self._ask(chosen, message, budget)
-        return self.site.page(
-            request,
-            "prompt/answer.html" if part else "prompt/index.html",
-            prompt=prompt,
-            given=given,
-            names=names,
-            chosen=chosen,
-            switched_off="" if session.profile.enabled else session.profile.off_hint,
-            left=left_out(session, prompt),
-            shown=SHOWN,
-            per_token=TOKEN_CHARACTERS,
-            most=TEXT_CHARACTERS,
-        )
-
-    def _ask(self, profile: str, message: str, budget: int) -> tuple[Session, Prompt]:
-        session = self.profiles().of(profile).session()
-        return session, session.prompt(message or None, budget or None)
+def _ask(site: Site, profile: str, message: str, budget: int) -> tuple[Session, Prompt]:
+    session = site.skills(profile).session()
+    return session, session.prompt(message or None, budget or None)
 
 
 def left_out(session: Session, prompt: Prompt) -> list[LeftOut]:

@@ -3,7 +3,6 @@
 It shows what `metier policy list` and `metier policy explain` print.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -30,50 +29,45 @@ TOOLS: Final = (
 _COMMANDS: Final = ("skill_run",)
 
 
-@dataclass(frozen=True)
-class RulePages:
-    """The page `/rules`."""
-
-    site: Site
-
-    def index(self, request: Request) -> Response:
-        config = self.site.app.config
-        policy, rules = Policy.configured(config), listed_rules(config)
-        given = {key: request.query_params.get(key, "").strip()[:500] for key in ("tool", "skill", "about")}
-        decision = None
-        if given["tool"] in dict(TOOLS):
-            skill = self.site.skills().get(given["skill"]) if given["skill"] else None
-            about = given["about"]
-            is_secret, is_command = given["tool"] == "run_secret", given["tool"] in _COMMANDS
-            asked = asked_about(
-                config,
-                policy,
-                given["tool"],
-                skill or given["skill"],
-                path="" if is_secret or is_command else about,
-                command=about if is_command else "",
-                secret=about if is_secret else "",
-            )
-            decision = policy.decide(asked)
-        count = request.query_params.get("revoked", "")
-        said = {"0": "There was nothing to take back.", "1": "The answer was taken back, in every process."}.get(
-            count, f"{count} answers were taken back, in every process." if count.isdigit() else ""
+def index(site: Site, request: Request) -> Response:
+    config = site.app.config
+    policy, rules = Policy.configured(config), listed_rules(config)
+    given = {key: request.query_params.get(key, "").strip()[:500] for key in ("tool", "skill", "about")}
+    decision = None
+    if given["tool"] in dict(TOOLS):
+        skill = site.skills().get(given["skill"]) if given["skill"] else None
+        about = given["about"]
+        is_secret, is_command = given["tool"] == "run_secret", given["tool"] in _COMMANDS
+        asked = asked_about(
+            config,
+            policy,
+            given["tool"],
+            skill or given["skill"],
+            path="" if is_secret or is_command else about,
+            command=about if is_command else "",
+            secret=about if is_secret else "",
         )
-        return self.site.page(
-            request,
-            "rules/index.html",
-            policy=policy,
-            rules=rules,
-            origins=[origin_word(one.origin, config) for one in rules],
-            has_answers=any(one.id for one in rules),
-            warnings=policy.rules().warnings,
-            tools=TOOLS,
-            given=given,
-            decision=decision,
-            said=said,
-        )
+        decision = policy.decide(asked)
+    count = request.query_params.get("revoked", "")
+    said = {"0": "There was nothing to take back.", "1": "The answer was taken back, in every process."}.get(
+        count, f"{count} answers were taken back, in every process." if count.isdigit() else ""
+    )
+    return site.page(
+        request,
+        "rules/index.html",
+        policy=policy,
+        rules=rules,
+        origins=[origin_word(one.origin, config) for one in rules],
+        has_answers=any(one.id for one in rules),
+        warnings=policy.rules().warnings,
+        tools=TOOLS,
+        given=given,
+        decision=decision,
+        said=said,
+    )
 
-    def revoke(self, request: Request, given: Form) -> Response:
-        wanted = given.get("id", "")
-        revoked = answers_of(self.site.app.config).revoke(None if wanted == "*" else [wanted])
-        return see_other(f"/rules?revoked={len(revoked)}")
+
+def revoke(site: Site, request: Request, given: Form) -> Response:
+    wanted = given.get("id", "")
+    revoked = answers_of(site.app.config).revoke(None if wanted == "*" else [wanted])
+    return see_other(f"/rules?revoked={len(revoked)}")

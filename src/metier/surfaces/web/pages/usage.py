@@ -144,32 +144,26 @@ def _count(store: Store, most: int, before: LatestUsage | None) -> LatestUsage:
     return LatestUsage(newest, len(summaries))
 
 
-@dataclass(frozen=True)
-class UsagePages:
-    """The page `/usage`. It shows what `metier usage` prints, of the newest sessions of the store."""
-
-    site: Site
-
-    def index(self, request: Request) -> Response:
-        asked = request.query_params.get("since", "")
-        since = asked if asked in SINCE else ""
-        order = request.query_params.get("sort")
-        sort: Sort = order if order in SORTS else "context"
-        latest = of(self.site.app.store, PAGE_SESSIONS)
-        found = latest.skills_since(since_ms(since) if since else 0, sort)
-        return self.site.page(
-            request,
-            "usage/index.html",
-            found=found,
-            rows=found.skills[:ROWS],
-            names=NAMES,
-            counted=len(latest.sessions),
-            total=latest.total,
-            tokens=found.characters // TOKEN_CHARACTERS,
-            known=self.site.skills(),
-            since=since,
-            times=SINCE,
-            sort=sort,
-            orders=ORDERS,
-            store=self.site.app.store.location,
-        )
+def index(site: Site, request: Request) -> Response:
+    asked = request.query_params.get("since", "")
+    since = asked if asked in SINCE else ""
+    order = request.query_params.get("sort")
+    sort: Sort = order if order in SORTS else "context"
+    latest = of(site.app.store, PAGE_SESSIONS)
+    found = latest.skills_since(since_ms(since) if since else 0, sort)
+    return site.page(
+        request,
+        "usage/index.html",
+        found=found,
+        rows=found.skills[:ROWS],
+        names=NAMES,
+        counted=len(latest.sessions),
+        total=latest.total,
+        tokens=found.characters // TOKEN_CHARACTERS,
+        known=site.skills(),
+        since=since,
+        times=SINCE,
+        sort=sort,
+        orders=ORDERS,
+        store=site.app.store.location,
+    )
