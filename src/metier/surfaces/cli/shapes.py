@@ -29,8 +29,8 @@ from metier.surfaces.web.schemas import (
     many,
     record,
 )
-from metier.values.json_schema import Schema
 from metier.values.skill import MODES
+from metier.values.value import Schema
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -34,8 +34,8 @@ from metier.surfaces.rpc.messages import (
     one_line,
     read_message,
 )
-from metier.values.json_schema import Schema, mismatch
 from metier.values.skill import JsonObject
+from metier.values.value import Schema, mismatch
 
 BATCH: Final = 100
 _LOG: Final = logging.getLogger("metier")

@@ -70,7 +70,7 @@ from metier.surfaces.web.mcp_mount import McpMount
 from metier.surfaces.web.publish import FOLDER, PublishedSkills
 from metier.surfaces.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
 from metier.surfaces.web.sse import EVENT_STREAM, EventFeed, respond
-from metier.values.json_schema import Schema, mismatch
+from metier.values.value import Schema, mismatch
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62

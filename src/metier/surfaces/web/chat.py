@@ -20,7 +20,7 @@ from metier.surfaces.chat.model_choice import PROVIDERS, ModelChoice
 from metier.surfaces.web import sse
 from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, RequestRefused, encode, query
 from metier.surfaces.web.schemas import FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
-from metier.values.json_schema import Schema
+from metier.values.value import Schema
 
 if TYPE_CHECKING:
     from metier.surfaces.chat.live import TurnMessage

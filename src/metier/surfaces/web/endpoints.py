@@ -18,7 +18,7 @@ from metier import __version__
 from metier.files.json_text import parse_json
 from metier.files.text import utf8
 from metier.surfaces.web.schemas import ERROR
-from metier.values.json_schema import Schema, counted, mismatch
+from metier.values.value import Schema, counted, mismatch
 
 if TYPE_CHECKING:
     from metier.surfaces.web.api import Api

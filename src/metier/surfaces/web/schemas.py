@@ -6,8 +6,8 @@ The command line prints many of the same shapes; see `metier.surfaces.cli.shapes
 from collections.abc import Mapping
 from typing import Final
 
-from metier.values.json_schema import Schema
 from metier.values.skill import MODES
+from metier.values.value import Schema
 
 
 def record(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
