@@ -66,7 +66,8 @@ _TEXTS: Final = (
 )
 
 
-CHOICES: Final = ("once", "always", "no")
+Choice = Literal["once", "always", "no"]
+CHOICES: Final[tuple[Choice, ...]] = ("once", "always", "no")
 """What a person can answer when policy asks."""
 
 

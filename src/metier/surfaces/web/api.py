@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -36,22 +36,24 @@ from metier.errors import (
     StoreError,
 )
 from metier.record.store import check_name
-from metier.record.usage import usage
+from metier.record.usage import Usage, usage
 from metier.running import scripts
 from metier.running.sandbox.bounded import RUNS, BoundedRunner
-from metier.session.operation import Operation, fields_without_nul, schema_of
+from metier.session.operation import Operation, fields_without_nul, result_schema
+from metier.session.operation import schema_of as fields_schema
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
 from metier.surfaces.chat import ChatBusy, Chats, NoSuchChat
 from metier.surfaces.chat.model_choice import ModelUnavailable, UnconfirmedAddress
-from metier.surfaces.rpc import BEGIN, USAGE, Dispatcher
-from metier.surfaces.web import chat, files, pages, schemas
+from metier.surfaces.rpc import BeginOptions, CatalogShown, Dispatcher, UsageQuery, closed_schema
+from metier.surfaces.web import chat, files, pages
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.endpoints import (
     JSON,
     BadRequest,
     Endpoint,
+    ErrorTold,
     NotFound,
     Problem,
     RequestRefused,
@@ -67,10 +69,11 @@ from metier.surfaces.web.guard import Gate, Guard
 from metier.surfaces.web.health import StoreHealth
 from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.mcp_mount import McpMount
-from metier.surfaces.web.publish import FOLDER, PublishedSkills
-from metier.surfaces.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
+from metier.surfaces.web.publish import FOLDER, PublishedIndex, PublishedSkills
 from metier.surfaces.web.sse import EVENT_STREAM, EventFeed, respond
-from metier.values.value import Schema, mismatch
+from metier.values.results import SearchResult
+from metier.values.skill import Counts, Skill
+from metier.values.value import Count, JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
@@ -100,14 +103,8 @@ class Api:
         with self._encoding:
             catalog = found.catalog
             if self._catalog is None or self._catalog[0] is not catalog:
-                listed = {
-                    "profile": found.profile.name,
-                    "skills": [skill.as_dict() for skill in catalog.skills],
-                    "errors": [{"path": one.path, "message": one.message} for one in found.errors],
-                    "diagnostics": [warning.as_dict() for warning in found.warnings],
-                    "counts": found.counts.as_dict(),
-                }
-                self._catalog = (catalog, encode(self.hide_paths(listed)))
+                listed = ServedCatalog.of(found, profile=found.profile.name, counts=found.counts)
+                self._catalog = (catalog, encode(self.hide_paths(listed.as_dict())))
             return self._catalog[1]
 
     def session(self, request: Request) -> Session:
@@ -127,27 +124,46 @@ class Api:
         return session_id
 
     def answer(self, data: Any, status: int = 200) -> Response:
-        return answer(self.hide_paths(data), status)
+        return answer(self.hide_paths(data.as_dict() if isinstance(data, Value) else data), status)
+
+
+class ServedCatalog(CatalogShown, kw_only=True):
+    """The catalog with its profile and its counts."""
+
+    json_keys = ("profile", "skills", "errors", "diagnostics", "counts")
+
+    profile: str
+    counts: Counts
 
 
 # --- the server ---
+
+
+class Health(Value, kw_only=True):
+    """Whether the server answers. `reason` says why the store takes no events."""
+
+    json_keys = ("status", "version", "reason?", "error?")
+
+    status: Literal["ok", "store-unavailable"]
+    version: str = __version__
+    reason: str = ""
+    error: ErrorTold | None = None
 
 
 @Endpoint(
     "GET",
     "/healthz",
     "Whether the server answers, and its store takes events",
-    answers={200: {JSON: record({"status": TEXT, "version": TEXT}, {"reason": TEXT})}},
+    answers=Health,
     open=True,
 )
 async def health(api: Api, request: Request, given: None) -> Response:
     trouble = await api.store_health.trouble()
     if trouble is None:
-        return answer({"status": "ok", "version": __version__})
-    message = f"no event can be stored: {trouble}; the server's log says more"
-    told = {"status": "store-unavailable", "version": __version__, "reason": trouble}
-    error = {"code": "STORE_UNAVAILABLE", "message": message}
-    return answer({**told, "error": error}, 503 if api.app.config.store_required else 200)
+        return answer(Health(status="ok").as_dict())
+    error = ErrorTold("STORE_UNAVAILABLE", f"no event can be stored: {trouble}; the server's log says more")
+    told = Health(status="store-unavailable", reason=trouble, error=error)
+    return answer(told.as_dict(), 503 if api.app.config.store_required else 200)
 
 
 @Endpoint("GET", "/openapi.json", "This document")
@@ -166,12 +182,12 @@ def rpc(api: Api, request: Request, given: bytes) -> object:
 # --- the catalog ---
 
 
-@Endpoint("GET", "/api/skills", "The catalog", answers={200: {JSON: schemas.CATALOG}})
+@Endpoint("GET", "/api/skills", "The catalog", answers=ServedCatalog)
 def list_skills(api: Api, request: Request, given: None) -> Response:
     return Response(api.catalog(), media_type=JSON)
 
 
-@Endpoint("GET", "/api/skills/{name}", "One skill", answers={200: {JSON: schemas.SKILL}})
+@Endpoint("GET", "/api/skills/{name}", "One skill", answers=Skill)
 def show_skill(api: Api, request: Request, given: None) -> object:
     return api.app.skills()[request.path_params["name"]].as_dict()
 
@@ -180,9 +196,9 @@ def show_skill(api: Api, request: Request, given: None) -> object:
     "GET",
     "/api/search",
     "Skills that answer a query",
-    query={"q": TEXT, "limit": WHOLE, "scope": TEXT, "context": TEXT},
+    query={"q": str, "limit": int, "scope": str, "context": str},
     required_query=("q",),
-    answers={200: {JSON: schemas.FOUND}},
+    answers=SearchResult,
 )
 def search(api: Api, request: Request, given: None) -> object:
     wanted = query(request, "q")
@@ -196,13 +212,15 @@ def search(api: Api, request: Request, given: None) -> object:
     "GET",
     "/api/usage",
     "Which skills sessions were offered, loaded, read and ran",
-    query=USAGE,
-    answers={200: {JSON: schemas.USAGE}},
+    query=schema_of(UsageQuery)["properties"],
+    answers=Usage,
     refusals={404: "there is no such session", 422: "`since` is no time"},
 )
 def count_usage(api: Api, request: Request, given: None) -> object:
-    wanted: dict[str, Any] = {key: value for key in USAGE if (value := query(request, key)) is not None}
-    if wrong := mismatch(wanted, {"type": "object", "properties": USAGE}, ""):
+    wanted: dict[str, Any] = {
+        key: value for key in UsageQuery.__annotations__ if (value := query(request, key)) is not None
+    }
+    if wrong := mismatch(wanted, schema_of(UsageQuery), ""):
         raise BadRequest(wrong)
     if "session" in wanted:
         api.find(wanted["session"])
@@ -212,7 +230,7 @@ def count_usage(api: Api, request: Request, given: None) -> object:
         raise RequestRefused(error.message) from error
 
 
-@Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers={200: {JSON: schemas.INDEX}}, open=True)
+@Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers=PublishedIndex, open=True)
 def published_index(api: Api, request: Request, given: None) -> object:
     return api.published_skills.index()
 
@@ -234,17 +252,61 @@ def published_archive(api: Api, request: Request, given: None) -> Response:
 # --- sessions ---
 
 
+class Begun(Value):
+    """A session that was begun."""
+
+    session_id: str
+
+
+class _ToolNamed(TypedDict):
+    tool: str
+
+
+class ToolCall(_ToolNamed, total=False):
+    """A model's tool call."""
+
+    args: JsonObject
+
+
+class CallAnswer(Value, kw_only=True):
+    """The answer to a tool call: the host's result, whether it succeeded, and the text for the model."""
+
+    json_keys = ("ok", "code|null", "text", "result")
+
+    ok: bool
+    code: str
+    text: str
+    result: JsonObject
+
+
+class StateShown(TypedDict):
+    """What a session knows."""
+
+    version: int
+    id: str
+
+
+class FrameShown(TypedDict):
+    """A frame of a session. What else it has depends on its type."""
+
+    type: str
+    seq: Count
+    id: str
+    session_id: str
+    timestamp_ms: int
+
+
 @Endpoint(
     "POST",
     "/api/sessions",
     "Begin a session",
-    body={"type": "object", "properties": BEGIN, "additionalProperties": False},
+    body=closed_schema(BeginOptions),
     body_required=False,
-    answers={201: {JSON: record({"session_id": TEXT})}},
+    answers={201: {JSON: Begun}},
 )
 def begin(api: Api, request: Request, given: dict[str, Any]) -> object:
     try:
-        return {"session_id": api.app.session(surface="http", **given).id}
+        return Begun(api.app.session(surface="http", **given).id)
     except BadArguments as error:  # each field fits, but not one with another
         raise RequestRefused(error.message) from error
 
@@ -253,22 +315,21 @@ def begin(api: Api, request: Request, given: dict[str, Any]) -> object:
     "POST",
     "/api/sessions/{session_id}/call",
     "Answer a model's tool call",
-    body=record({"tool": TEXT}, {"args": OBJECT}),
-    answers={200: {JSON: RESULTS["call"]}},
+    body=ToolCall,
+    answers=CallAnswer,
 )
 def call(api: Api, request: Request, given: dict[str, Any]) -> object:
-    """Answer a tool call with the host's result, whether it succeeded, and the text for the model."""
     result = api.session(request).call(given["tool"], given.get("args", {}))
     if result.code == BUSY:
         raise ServerBusy(result.text)
-    return {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
+    return CallAnswer(ok=result.ok, code=result.code, text=result.text, result=result.as_dict())
 
 
 @Endpoint(
     "POST",
     "/api/sessions/{session_id}/state",
     "What the session knows, as data",
-    answers={200: {JSON: schemas.STATE}},
+    answers=StateShown,
 )
 def state(api: Api, request: Request, given: None) -> object:
     return api.session(request).state()
@@ -278,9 +339,9 @@ def state(api: Api, request: Request, given: None) -> object:
     "GET",
     "/api/sessions/{session_id}/events",
     "The frames of a session, or a live stream of them",
-    query={"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
-    headers={"Last-Event-ID": WHOLE},
-    answers={200: {JSON: many(schemas.FRAME), EVENT_STREAM: TEXT}},
+    query={"after": int, "limit": Annotated[int, Meta(ge=1, le=_AFTER)]},
+    headers={"Last-Event-ID": int},
+    answers={200: {JSON: list[FrameShown], EVENT_STREAM: str}},
 )
 def events(api: Api, request: Request, given: None) -> object:
     session_id: str = request.path_params["session_id"]
@@ -312,14 +373,14 @@ def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
         inspect.getdoc(kind) or "",
         body=schema,
         body_required=bool(schema["required"]),
-        answers={200: {JSON: RESULTS[kind.operation]}},
+        answers={200: {JSON: result_schema(kind)}},
         handler=perform,
     )
 
 
 def _documented(kind: type[Operation[Any]]) -> Schema:
     """The schema of an operation's body. A NUL is refused by the operation itself, so clients should know of it."""
-    schema = schema_of(kind)
+    schema = fields_schema(kind)
     properties = dict(schema["properties"])
     for name in fields_without_nul(kind):
         known = properties[name]

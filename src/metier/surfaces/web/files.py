@@ -3,7 +3,7 @@
 A file is only ever bytes: it is sent back to be saved and never shown, whatever its name or content claims.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -11,28 +11,41 @@ from starlette.responses import Response
 
 from metier.errors import BadArguments, ResourceError
 from metier.files.digests import is_digest
-from metier.record.made_files import made_files
+from metier.record.made_files import MadeFile, made_files
 from metier.surfaces.web.endpoints import JSON, Endpoint, NotFound, RequestRefused, query
-from metier.surfaces.web.schemas import COUNT, TEXT, WHOLE, many, record
+from metier.values.value import Count, Value
 
 if TYPE_CHECKING:
     from metier.surfaces.web.api import Api
 
 BYTES: Final = "application/octet-stream"
-_MADE: Final = record(
-    {**dict.fromkeys(("session", "skill", "script", "path", "digest"), TEXT), "size": COUNT, "at_ms": WHOLE}
-)
+
+
+class AddedFile(TypedDict):
+    """A file that was added to a chat."""
+
+    id: str
+    type: str
+    name: str
+    size: Count
+    digest: str
+
+
+class MadeFiles(Value):
+    """The files that scripts made."""
+
+    files: list[MadeFile]
 
 
 @Endpoint(
     "POST",
     "/api/chats/{chat_id}/files",
     "Add a file to a chat, for its model and its scripts; the body is the file",
-    query={"name": TEXT},
+    query={"name": str},
     required_query=("name",),
     body={},
     body_type=BYTES,
-    answers={201: {JSON: record({"id": TEXT, "type": TEXT, "name": TEXT, "size": COUNT, "digest": TEXT})}},
+    answers={201: {JSON: AddedFile}},
 )
 def add_file(api: "Api", request: Request, given: bytes) -> object:
     try:
@@ -45,17 +58,17 @@ def add_file(api: "Api", request: Request, given: bytes) -> object:
     "GET",
     "/api/sessions/{session_id}/files",
     "The files that scripts of a session made, the latest first",
-    answers={200: {JSON: record({"files": many(_MADE)})}},
+    answers=MadeFiles,
 )
 def list_files(api: "Api", request: Request, given: None) -> object:
-    return {"files": [one.as_dict() for one in made_files(api.app.store, request.path_params["session_id"])]}
+    return MadeFiles(made_files(api.app.store, request.path_params["session_id"]))
 
 
 @Endpoint(
     "GET",
     "/api/sessions/{session_id}/files/{digest}",
     "A file that a script of a session made",
-    answers={200: {BYTES: TEXT}},
+    answers={200: {BYTES: str}},
 )
 def fetch_file(api: "Api", request: Request, given: None) -> Response:
     session, digest = request.path_params["session_id"], request.path_params["digest"]
