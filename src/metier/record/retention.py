@@ -18,7 +18,7 @@ from metier.record.events import SessionsPruned
 from metier.record.store import Document, Draft, Pruned, Store, Summary, canonical
 from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import random_ids, system_clock
-from metier.values.value import Value
+from metier.values.value import Count, Value
 
 DAY_MS: Final = 86_400_000
 RECENT_MS: Final = DAY_MS
@@ -39,8 +39,8 @@ _LOG: Final = logging.getLogger("metier")
 class Bound(Value):
     """How long and how much a store keeps. 0 stands for no bound."""
 
-    days: int = 90
-    megabytes: int = 2048
+    days: Count = 90
+    megabytes: Count = 2048
 
     def __str__(self) -> str:
         parts = [f"{self.days:,} days"] if self.days else []

@@ -6,7 +6,7 @@ for a model's tool call.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from metier.values.grants import Covered, Grant, covered_by
 from metier.values.skill import Fields, Skill
@@ -390,6 +390,16 @@ class WholePrompt(Value):
     """The part that shows the catalog."""
     applied: tuple[tuple[str, int], ...] = ()
     """The skills that stand in every prompt with their whole text: the name and the number of characters of each."""
+
+
+class FrameShown(TypedDict):
+    """A frame of a record as JSON. What else it has depends on its type."""
+
+    type: str
+    seq: Count
+    id: str
+    session_id: str
+    timestamp_ms: int
 
 
 class Tool(Value):

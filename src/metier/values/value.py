@@ -17,7 +17,7 @@ for, and not when a class is defined, since starting a process defines a hundred
 
 import base64
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
@@ -165,13 +165,18 @@ def as_dict(value: Struct) -> JsonObject:
 
 
 def plain(value: Any) -> Any:
-    """Any value as JSON: mappings as `dict`, sequences as `list`, bytes as base64."""
+    """Any value as JSON: mappings as `dict`, sequences as `list`, bytes as base64.
+
+    An iterator stays one, for whoever writes its items as they come.
+    """
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in cast("Mapping[str, object]", value).items()}
     if hasattr(value, "as_dict"):
         return value.as_dict()
+    if isinstance(value, Iterator):
+        return value
     if isinstance(value, Struct):
         return as_dict(value)
     if hasattr(value, "_asdict"):
@@ -263,7 +268,7 @@ def _class_schema(kind: type[Any], inside: tuple[Any, ...]) -> JsonObject:
     if issubclass(kind, Mapping):
         items = schema_of(inside[1]) if inside else {}
         return {"type": "object"} | ({"additionalProperties": items} if items else {})
-    if issubclass(kind, Sequence | frozenset):
+    if issubclass(kind, Iterable):
         return {"type": "array", "items": schema_of(inside[0]) if inside else {}}
     return {}
 

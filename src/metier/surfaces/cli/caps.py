@@ -1,7 +1,7 @@
 """`caps`: what a skill names, what policy gives it now, and what it used in recorded runs, in one place."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypedDict, cast
 
 import click
 
@@ -11,11 +11,14 @@ from metier.policy.decide import Policy
 from metier.policy.rules import Rule, Verdict, skill_request
 from metier.record.script_usage import ScriptTally, UsedCapabilities, used
 from metier.running.capabilities.look import NamedCapabilities, look
+from metier.running.capabilities.sources import Named
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
-from metier.values.skill import JsonObject, Skill
+from metier.surfaces.cli.policy import RulePrinted, printed
+from metier.values.skill import Skill
+from metier.values.value import Count, Value
 
 _PLACE: Final = ("tool", "skill_name", "folder", "scope", "source", "digest")
 """The keys of a rule that say which skill it is about. All others narrow what it allows."""
@@ -32,10 +35,71 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
+class NamesPrinted(TypedDict):
+    """What the files of a skill name, by kind."""
+
+    imports: Sequence[Named]
+    hosts: Sequence[Named]
+    programs: Sequence[Named]
+    files: Sequence[Named]
+    secrets: Sequence[Named]
+    commands: Sequence[Named]
+
+
+class RunsPrinted(Value):
+    """Whether its scripts may run."""
+
+    verdict: Verdict
+    why: str
+
+
+class GivenPrinted(Value):
+    """A rule about what its scripts are given."""
+
+    json_keys = ("verdict", "*rule")
+
+    verdict: Literal["deny", "allow"]
+    rule: RulePrinted
+
+
+class ScriptPrinted(TypedDict):
+    """The recorded runs of one script."""
+
+    script: str
+    runs: Count
+    exit_codes: Mapping[str, Count]
+    last_ms: int
+
+
+class UsedPrinted(TypedDict):
+    """What its scripts used in recorded runs."""
+
+    runs: Count
+    refused: Count
+    unsandboxed: Count
+    last_ms: int | None
+    scripts: Sequence[ScriptPrinted]
+    grants: Mapping[str, Count]
+    secrets: Mapping[str, Count]
+    hosts: Mapping[str, Count]
+
+
+class CapabilitiesPrinted(Value, kw_only=True):
+    """What a skill names, may use and has used."""
+
+    skill: str
+    path: str
+    digest: str
+    names: NamesPrinted
+    runs: RunsPrinted
+    given: Sequence[GivenPrinted]
+    used: UsedPrinted
+
+
 class GivenByPolicy(NamedTuple):
     """A rule in force that is about the scripts of the skill."""
 
-    verdict: Verdict
+    verdict: Literal["deny", "allow"]
     rule: Rule
 
     @property
@@ -43,11 +107,8 @@ class GivenByPolicy(NamedTuple):
         """What the rule is limited to, besides the skill."""
         return {key: value for key, value in self.rule.as_dict().items() if key not in _PLACE}
 
-    def as_dict(self) -> JsonObject:
-        return {"verdict": self.verdict, **self.rule.as_dict()}
 
-
-@command("caps", "metier caps release-notes", "metier caps release-notes --json")
+@command("caps", "metier caps release-notes", "metier caps release-notes --json", prints=CapabilitiesPrinted)
 @click.argument("skill_name", metavar="SKILL", shell_complete=complete_skill)
 def caps_command(context: Context, skill_name: str) -> None:
     """Show what a skill names in its files, what policy gives it, and what it used in recorded runs.
@@ -69,15 +130,15 @@ def caps_command(context: Context, skill_name: str) -> None:
         seen = UsedCapabilities()
     if context.as_json:
         output.json_out(
-            {
-                "skill": skill.name,
-                "path": skill.path,
-                "digest": tree.digest,
-                "names": named.as_dict(),
-                "runs": {"verdict": runs.verdict, "why": runs.why},
-                "given": [one.as_dict() for one in given],
-                "used": seen.as_dict(),
-            }
+            CapabilitiesPrinted(
+                skill=skill.name,
+                path=skill.path,
+                digest=tree.digest,
+                names=cast("NamesPrinted", named.as_dict()),
+                runs=RunsPrinted(runs.verdict, runs.why),
+                given=[GivenPrinted(one.verdict, printed(one.rule)) for one in given],
+                used=cast("UsedPrinted", seen.as_dict()),
+            )
         )
         return
     output.facts([("skill", skill.name), ("path", skill.path), ("digest", tree.digest)], whole=("path", "digest"))
@@ -92,7 +153,7 @@ def caps_command(context: Context, skill_name: str) -> None:
 def _given(policy: Policy, skill: Skill, digest: str) -> Iterator[GivenByPolicy]:
     """The rules about grants that cover this skill, whatever else they are limited to."""
     rules = policy.rules()
-    lists: tuple[tuple[Verdict, Sequence[Rule]], ...] = (("deny", rules.deny), ("allow", rules.allow))
+    lists: tuple[tuple[Literal["deny", "allow"], Sequence[Rule]], ...] = (("deny", rules.deny), ("allow", rules.allow))
     for verdict, found in lists:
         for rule in found:
             if not rule.tool.startswith(_GRANTS):

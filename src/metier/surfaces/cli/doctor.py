@@ -4,8 +4,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict, cast
 
 import click
 
@@ -24,7 +24,8 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
-from metier.values.skill import SKILL_FILE, Diagnostic, Skill
+from metier.values.skill import SKILL_FILE, Counts, Diagnostic, Skill
+from metier.values.value import Meta, Value
 
 if TYPE_CHECKING:
     from metier.hosts.schema import RunRules
@@ -39,7 +40,76 @@ class Part(NamedTuple):
     about: str
 
 
-@command("doctor", "metier doctor --profile omp", "metier doctor release-notes")
+class MachineFacts(TypedDict):
+    """Where this is."""
+
+    version: str
+    python: str
+    platform: str
+    profile: str
+    cwd: str
+    project: str
+    home: str
+    config: str
+
+
+class SandboxPromise(NamedTuple):
+    """A promise of the sandbox, and whether it was kept."""
+
+    promise: str
+    held: bool
+    detail: str
+
+
+class SettledRoot(NamedTuple):
+    """A folder that is searched."""
+
+    path: str
+    source: str
+    exists: bool
+
+
+class MachineReport(Value, kw_only=True):
+    """What works here, and where each setting comes from."""
+
+    json_keys = ("*facts", "parts", "sandbox", "settings", "roots", "counts", "diagnostics")
+
+    facts: MachineFacts
+    parts: Sequence[Part]
+    sandbox: Sequence[SandboxPromise]
+    settings: Mapping[str, str]
+    roots: Sequence[SettledRoot]
+    counts: Counts
+    diagnostics: Sequence[Diagnostic]
+
+
+State = Literal["here", "missing", "hidden", "not-given", "wanted"]
+"""`hidden` is a program that is here and that a sandbox does not see. A package is `wanted`: a run installs it."""
+
+
+class Need(NamedTuple):
+    """One thing that scripts of the skill need."""
+
+    kind: Literal["interpreter", "program", "secret", "package"]
+    name: str
+    state: State
+    where: tuple[str, ...]
+    help: str = ""
+
+
+class SkillNeeds(Value):
+    """What the scripts of a skill need, and whether all of it is here."""
+
+    skill: str
+    path: str
+    ready: bool
+    needs: Sequence[Need]
+
+
+_REPORT: Final = MachineReport | Annotated[SkillNeeds, Meta(description="With a SKILL.")]
+
+
+@command("doctor", "metier doctor --profile omp", "metier doctor release-notes", prints=_REPORT)
 @click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
 def doctor_command(context: Context, skill_name: str | None) -> int:
     """Show what works here, what is missing, and where each setting comes from.
@@ -60,16 +130,16 @@ def doctor_command(context: Context, skill_name: str | None) -> int:
     return 0
 
 
-def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> dict[str, object]:
-    return {
-        **_facts(skills),
-        "parts": [part._asdict() for part in parts],
-        "sandbox": [finding._asdict() for finding in promises],
-        "settings": dict(skills.settings.origins),
-        "roots": [{"path": r.path, "source": r.source, "exists": os.path.isdir(r.path)} for r in skills.roots],
-        "counts": skills.counts.as_dict(),
-        "diagnostics": [diagnostic.as_dict() for diagnostic in _of_settings(skills)],
-    }
+def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> "MachineReport":
+    return MachineReport(
+        facts=cast("MachineFacts", _facts(skills)),
+        parts=parts,
+        sandbox=[SandboxPromise(*finding) for finding in promises],
+        settings=skills.settings.origins,
+        roots=[SettledRoot(root.path, root.source, os.path.isdir(root.path)) for root in skills.roots],
+        counts=skills.counts,
+        diagnostics=_of_settings(skills),
+    )
 
 
 def _print(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> None:
@@ -145,19 +215,7 @@ def _yes(value: bool) -> str:
 
 # --- what a skill lacks ---
 
-State = Literal["here", "missing", "hidden", "not-given", "wanted"]
-"""`hidden` is a program that is here and that a sandbox does not see. A package is `wanted`: a run installs it."""
 _LACKS = ("missing", "hidden", "not-given")
-
-
-class Need(NamedTuple):
-    """One thing that scripts of the skill need."""
-
-    kind: Literal["interpreter", "program", "secret", "package"]
-    name: str
-    state: State
-    where: tuple[str, ...]
-    help: str = ""
 
 
 def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
@@ -173,8 +231,7 @@ def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
     ]
     lacks = [need for need in needs if need.state in _LACKS]
     if context.as_json:
-        found = {"skill": skill.name, "path": skill.path, "ready": not lacks}
-        output.json_out({**found, "needs": [need._asdict() for need in needs]})
+        output.json_out(SkillNeeds(skill.name, skill.path, not lacks, needs))
     elif needs:
         rows = [(need.kind, need.name, need.state, ", ".join(need.where)) for need in needs]
         output.table(("need", "name", "state", "named in"), rows, whole=True)

@@ -1,7 +1,8 @@
 """`env`: the packages that scripts import, how much space they take, and exact versions of them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Annotated, TypedDict, cast
 
 import click
 
@@ -19,7 +20,72 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group
-from metier.values.skill import JsonObject, Skill
+from metier.values.skill import Skill
+from metier.values.value import Count, JsonObject, Meta, Value
+
+
+class _Package(TypedDict):
+    name: str
+    version: str
+    size: Count
+
+
+class _Locked(TypedDict):
+    digest: str
+    source: str
+    packages: Sequence[_Package]
+
+
+class LockedPlace(_Locked):
+    """A lock, and the environment that was made of it."""
+
+    folder: str
+    bytes: Count
+
+
+class Environments(Value):
+    """All locks and environments."""
+
+    folder: str
+    bytes: Count
+    locks: Sequence[LockedPlace]
+
+
+class LockedScript(_Locked):
+    """A script and the packages that it was locked to."""
+
+    script: str
+    notes: Sequence[str]
+
+
+class ScriptPackages(LockedScript):
+    """What a script imports."""
+
+    wants: Sequence[str]
+    inferred: bool
+    folder: str
+
+
+class SkillPackages(Value):
+    """With a skill: what its scripts import."""
+
+    skill: str
+    scripts: Sequence[ScriptPackages]
+
+
+class LockedSkill(Value):
+    """The scripts of a skill that were locked."""
+
+    skill: str
+    scripts: Sequence[LockedScript]
+
+
+class Cleared(Value):
+    """How much was deleted."""
+
+    environments: Count
+    bytes: Count
+    locks: Count
 
 
 @group("env", "metier env show")
@@ -27,7 +93,13 @@ def env_group(context: Context) -> None:
     """Show, fix and delete the packages that scripts import."""
 
 
-@command("show", "metier env show", "metier env show csv-profile", of=env_group)
+@command(
+    "show",
+    "metier env show",
+    "metier env show csv-profile",
+    prints=Environments | Annotated[SkillPackages, Meta(description="With a skill.")],
+    of=env_group,
+)
 @click.argument("skill", required=False, shell_complete=complete_skill)
 def env_show(context: Context, skill: str | None) -> None:
     """Show every environment and its size, or what the scripts of one skill import.
@@ -40,7 +112,7 @@ def env_show(context: Context, skill: str | None) -> None:
     skills = context.discover()
     rows = [_row(skills, path, wanted) for path, wanted in _scripts(skills, _named(skills, skill))]
     if context.as_json:
-        output.json_out({"skill": skill, "scripts": rows})
+        output.json_out(SkillPackages(skill, cast("list[ScriptPackages]", rows)))
         return
     if not rows:
         output.note("no script of this skill imports a package")
@@ -66,7 +138,7 @@ def _show_all(context: Context) -> None:
     places = {str(row["folder"]): row["bytes"] for row in rows if row["folder"]}
     total = size_of(state.environments.folder)
     if context.as_json:
-        output.json_out({"folder": state.environments.folder, "bytes": total, "locks": rows})
+        output.json_out(Environments(state.environments.folder, total, cast("list[LockedPlace]", rows)))
         return
     sizes = [_size(row["bytes"]) if row["folder"] else "not installed" for row in rows]
     table = [(row["source"], str(len(row["packages"])), size) for row, size in zip(rows, sizes, strict=True)]
@@ -75,7 +147,7 @@ def _show_all(context: Context) -> None:
     click.echo(f"{len(places):,} environments, {_size(total)}, in {printable(state.environments.folder)}")
 
 
-@command("lock", "metier env lock csv-profile", of=env_group)
+@command("lock", "metier env lock csv-profile", prints=LockedSkill, of=env_group)
 @click.argument("skill", shell_complete=complete_skill)
 def env_lock(context: Context, skill: str) -> None:
     """Look up the newest packages for the scripts of a skill, and keep their exact versions.
@@ -88,7 +160,7 @@ def env_lock(context: Context, skill: str) -> None:
         plan = look_up(skills.settings, wanted, anew=True)
         found.append({"script": path, **_of_lock(plan.lock), "notes": _notes(plan)})
     if context.as_json:
-        output.json_out({"skill": skill, "scripts": found})
+        output.json_out(LockedSkill(skill, cast("list[LockedScript]", found)))
         return
     for row in found:
         click.echo(printable(f"{row['script']}: {_packages(row) or 'nothing'}"))
@@ -98,14 +170,15 @@ def env_lock(context: Context, skill: str) -> None:
         output.note("no script of this skill imports a package")
 
 
-@command("clear", "metier env clear", of=env_group)
+@command("clear", "metier env clear", prints=Cleared, of=env_group)
 def env_clear(context: Context) -> None:
     """Delete every environment and every lock. Scripts get new ones when they next run."""
     state = _state(context)
     locks = state.locks.clear()
     count, size = state.environments.clear()
-    data = {"environments": count, "bytes": size, "locks": locks}
-    context.answer(data, f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted")
+    context.answer(
+        Cleared(count, size, locks), f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted"
+    )
 
 
 # --- what a skill has ---

@@ -1,7 +1,8 @@
 """`install`: a skill from a folder, an archive or a site. It is checked and shown before it is installed."""
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypedDict, cast
 
 import click
 
@@ -9,12 +10,54 @@ from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.policy.decide import Request
 from metier.sources.install import Installer, InstallRequest, Offer
+from metier.sources.install.lock import Scope
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
+from metier.values.skill import Diagnostic
+from metier.values.value import Count, Meta, Value
 
 _LISTED = 40
 """How many files are shown before the question. The rest are counted."""
+
+
+class OfferedFile(TypedDict):
+    """A file of a skill to install."""
+
+    path: str
+    size: Count
+    executable: bool
+
+
+class OfferPrinted(TypedDict):
+    """A skill that was installed."""
+
+    name: str
+    description: str
+    source: str
+    path: str
+    digest: str
+    artifact: str
+    files: Sequence[OfferedFile]
+    replaced: bool
+    left_out: Sequence[str]
+    diagnostics: Sequence[Diagnostic]
+
+
+class FindingPrinted(TypedDict):
+    """Whether an installed skill is as its lock file says."""
+
+    scope: Scope
+    name: str
+    unchanged: bool
+    problems: Sequence[str]
+
+
+class Verified(Value):
+    """Whether the installed skills are as the lock files say."""
+
+    unchanged: bool
+    skills: Sequence[FindingPrinted]
 
 
 @command(
@@ -23,6 +66,7 @@ _LISTED = 40
     "metier install pdf.skill --project",
     "metier install https://skills.example.com pdf",
     "metier install --verify",
+    prints=OfferPrinted | Annotated[Verified, Meta(description="With --verify.")],
 )
 @click.argument("source", required=False)
 @click.argument("name", required=False)
@@ -62,7 +106,7 @@ def _verify(context: Context, project: bool | None) -> bool:
         findings = Installer(context.settings(), store).verify(project=project)
     changed = [finding for finding in findings if finding.problems]
     if context.as_json:
-        output.json_out({"unchanged": not changed, "skills": [finding.as_dict() for finding in findings]})
+        output.json_out(Verified(not changed, cast("list[FindingPrinted]", [one.as_dict() for one in findings])))
     else:
         for finding in changed:
             for problem in finding.problems:

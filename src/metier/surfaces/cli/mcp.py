@@ -19,7 +19,7 @@ from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import Function, command, group
 from metier.surfaces.clients import changes, programs
-from metier.values.value import replace
+from metier.values.value import Value, replace
 
 _TRIES: Final = 20
 """How often a change that needs no answer is planned again because another process changed the file."""
@@ -96,6 +96,23 @@ _name = click.option(
 )
 
 
+class ClientChange(Value):
+    """A change of a client's configuration, and whether it was written."""
+
+    json_keys = (
+        "host", "action=change.action", "name=change.found.name", "scope=change.found.place.scope",
+        "file=change.found.place.file", "entry=change.entry", "lines", "written",
+    )  # fmt: skip
+
+    host: str
+    change: changes.Change
+    written: bool
+
+    @property
+    def lines(self) -> list[str]:
+        return self.change.lines()
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """Which entry a command is about."""
@@ -112,6 +129,7 @@ class _Wanted:
     "metier mcp add claude-code",
     "metier mcp add codex --yes --profile codex",
     "metier mcp add vscode --project",
+    prints=ClientChange,
     of=mcp_group,
     sessions=True,
 )
@@ -160,7 +178,13 @@ def mcp_add(
         click.echo("note: the entry has paths of this machine, which hold for you only", err=True)
 
 
-@command("remove", "metier mcp remove claude-code", "metier mcp remove vscode --project --yes", of=mcp_group)
+@command(
+    "remove",
+    "metier mcp remove claude-code",
+    "metier mcp remove vscode --project --yes",
+    prints=ClientChange,
+    of=mcp_group,
+)
 @_host
 @_name
 @click.option("--project", is_flag=True, help="Change the file of this project instead of yours.")
@@ -239,7 +263,7 @@ def _confirm(wanted: _Wanted, change: changes.Change) -> None:
 
 def _as_json(wanted: _Wanted, change: changes.Change, *, written: bool) -> None:
     if wanted.context.as_json:
-        output.json_out({"host": wanted.host, **change.as_dict(), "written": written})
+        output.json_out(ClientChange(wanted.host, change, written))
 
 
 _NOT_OF_THE_SERVER: Final = ("as_json", "quiet", "verbose", "home")

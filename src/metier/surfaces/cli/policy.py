@@ -1,6 +1,8 @@
 """`policy`: the rules in force, which rule decides, and taking back remembered answers."""
 
 import os
+from collections.abc import Sequence
+from typing import TypedDict, cast
 
 import click
 
@@ -9,15 +11,99 @@ from metier.hosts.settings import Settings
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules
-from metier.policy.rules import Rule
+from metier.policy.rules import Rule, Verdict
 from metier.record.state import read_state
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group
+from metier.values.value import JsonObject, Value
 
 _ID = 8
 """The characters of an id that are shown."""
+
+
+class _RuleTool(TypedDict):
+    tool: str
+
+
+class RulePrinted(_RuleTool, total=False):
+    """A rule as a configuration file has it."""
+
+    name: str
+    skill_name: str
+    path: str
+    command: str
+    digest: str
+    folder: str
+    scope: str
+    source: str
+    given: JsonObject
+    host: str
+
+
+class _PolicyNamed(TypedDict):
+    profile: str
+    redact: bool
+    warnings: Sequence[str]
+
+
+class PolicyPrinted(_PolicyNamed, total=False):
+    """The policy as a configuration file has it."""
+
+    unasked: str
+    allow: Sequence[RulePrinted]
+    deny: Sequence[RulePrinted]
+    ask: Sequence[RulePrinted]
+    tools: Sequence[str]
+    applies: Sequence[str]
+
+
+class DecisionPrinted(Value):
+    """What decides about a request."""
+
+    verdict: Verdict
+    why: str
+    rule: RulePrinted | None
+
+
+class ListedRulePrinted(Value, kw_only=True):
+    """A rule in force, and where it comes from."""
+
+    json_keys = ("verdict", "*rule", "origin", "id?")
+
+    verdict: Verdict
+    rule: RulePrinted
+    origin: str
+    id: str
+
+
+class Listed(Value, kw_only=True):
+    """All rules in force."""
+
+    policy: str
+    unasked: str
+    rules: Sequence[ListedRulePrinted]
+    warnings: Sequence[str]
+
+
+class RevokedRule(Value):
+    """An answer that was taken back."""
+
+    json_keys = ("id", "*rule")
+
+    id: str
+    rule: RulePrinted
+
+
+class Revoked(Value):
+    """The answers that were taken back."""
+
+    revoked: Sequence[RevokedRule]
+
+
+def printed(rule: Rule) -> RulePrinted:
+    return cast("RulePrinted", rule.as_dict())
 
 
 @group("policy", "metier policy list", "metier policy explain skill_run --skill release-notes")
@@ -25,7 +111,7 @@ def policy_group(context: Context) -> None:
     """Show the rules in force, which rule decides, and take back remembered answers."""
 
 
-@command("show", "metier policy show --json", of=policy_group)
+@command("show", "metier policy show --json", prints=PolicyPrinted, of=policy_group)
 def policy_show(context: Context) -> None:
     """Show the policy as a configuration file has it, in the order in which the rules are applied."""
     policy = Policy.configured(context.settings())
@@ -41,7 +127,7 @@ def policy_show(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("explain", "metier policy explain skill_load --skill pdf", of=policy_group)
+@command("explain", "metier policy explain skill_load --skill pdf", prints=DecisionPrinted, of=policy_group)
 @click.argument("tool")
 @click.option("--skill", "skill_name", default="", metavar="NAME", help="For this skill.")
 @click.option("--path", default="", metavar="P", help="For this file.")
@@ -65,16 +151,15 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
             active = read_state(store, context.session).state.windows
         if name := windows.refusing(policy, skills.catalog, active, tool, command):
             decision = Decision("deny", windows.reason(name))
-    rule = decision.rule.as_dict() if decision.rule else None
-    data = {"verdict": decision.verdict, "why": decision.why, "rule": rule}
-    context.answer(data, f"{decision.verdict}: {decision.why}")
+    rule = printed(decision.rule) if decision.rule else None
+    context.answer(DecisionPrinted(decision.verdict, decision.why, rule), f"{decision.verdict}: {decision.why}")
     return 3 if decision.verdict == "deny" else 0
 
 
 # --- list and revoke ---
 
 
-@command("list", "metier policy list", "metier policy list --json --profile codelia", of=policy_group)
+@command("list", "metier policy list", "metier policy list --json --profile codelia", prints=Listed, of=policy_group)
 def policy_list(context: Context) -> None:
     """List every rule in force and where it comes from.
 
@@ -85,8 +170,11 @@ def policy_list(context: Context) -> None:
     policy, listed = Policy.configured(config), listed_rules(config)
     warnings = policy.rules().warnings
     if context.as_json:
-        given = {"policy": policy.name, "unasked": policy.unasked, "rules": [one.as_dict() for one in listed]}
-        output.json_out({**given, "warnings": list(warnings)})
+        rules = [
+            ListedRulePrinted(verdict=one.verdict, rule=printed(one.rule), origin=one.origin, id=one.id)
+            for one in listed
+        ]
+        output.json_out(Listed(policy=policy.name, unasked=policy.unasked, rules=rules, warnings=warnings))
         return
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:
@@ -108,7 +196,7 @@ def policy_list(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", of=policy_group)
+@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", prints=Revoked, of=policy_group)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Take back all remembered answers.")
 def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> None:
@@ -121,7 +209,7 @@ def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> N
         raise ConfigError("name the answers to take back", key="ID", hint="either ID... or --all")
     revoked = answers_of(context.settings()).revoke(None if everything else ids)
     if context.as_json:
-        output.json_out({"revoked": [{"id": rule.id, **rule.as_dict()} for rule in revoked]})
+        output.json_out(Revoked([RevokedRule(rule.id, printed(rule)) for rule in revoked]))
     elif not context.quiet:
         for rule in revoked:
             click.echo(f"revoked {rule.id[:_ID]}: {output.safe(str(rule))}")

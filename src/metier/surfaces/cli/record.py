@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import Annotated, Final, TextIO, TypedDict
 
 import click
 
@@ -15,12 +15,15 @@ from metier.files.text import printable
 from metier.hosts import profiles
 from metier.record import retention
 from metier.record.store import Frame, Store, canonical
+from metier.record.store.values import Imported, Pruned, Stats, Summary
 from metier.record.streams import RETENTION, is_internal
 from metier.record.writer import system_clock
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, group
+from metier.values.results import FrameShown
+from metier.values.value import Count, JsonObject, Meta, Value
 
 _HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
 """What only programs need."""
@@ -28,7 +31,44 @@ _SHOWN: Final = 20
 """How many differences are printed."""
 
 
-@command("events", "metier events --type skill_loaded", "metier events --follow --json")
+_FRAMES: Final = Annotated[
+    FrameShown, Meta(description="One such object per line.", extra_json_schema={"additionalProperties": True})
+]
+_LINES: Final = Annotated[JsonObject, Meta(description="One such object per line.")]
+
+
+class DifferencePrinted(TypedDict):
+    """Something that is wrong with a record, or that came out differently."""
+
+    index: int
+    kind: str
+    detail: str
+    expected: str
+    found: str
+
+
+class ReplayPrinted(TypedDict):
+    """What a replay gave."""
+
+    session: str
+    frames: Count
+    not_compared: Count
+    identical: bool
+    differences: Sequence[DifferencePrinted]
+
+
+class StoreContents(Value, kw_only=True):
+    """What a store holds, how long, and its latest sessions."""
+
+    json_keys = ("*stats", "content_bytes", "store_days=bound.days", "store_megabytes=bound.megabytes", "latest")
+
+    stats: Stats
+    content_bytes: Count
+    bound: retention.Bound
+    latest: Sequence[Summary]
+
+
+@command("events", "metier events --type skill_loaded", "metier events --follow --json", prints=_FRAMES)
 @click.option("--type", "types", multiple=True, metavar="T", help="Show only events of this type. Can be repeated.")
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="Show the last N events.")
 @click.option("--follow", is_flag=True, help="Keep showing new events until interrupted.")
@@ -112,7 +152,13 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
 # --- replay ---
 
 
-@command("replay", "metier replay", "metier replay --verify record.jsonl", "metier replay --drift SESSION")
+@command(
+    "replay",
+    "metier replay",
+    "metier replay --verify record.jsonl",
+    "metier replay --drift SESSION",
+    prints=ReplayPrinted,
+)
 @click.argument("source", required=False, metavar="[SESSION|FILE]")
 @click.option(
     "--verify",
@@ -190,7 +236,7 @@ def store_group(context: Context) -> None:
     """Count, move and delete the events in the store."""
 
 
-@command("stats", "metier store stats --json", of=store_group)
+@command("stats", "metier store stats --json", prints=StoreContents, of=store_group)
 def store_stats(context: Context) -> None:
     """Count the contents of the store, and list its latest sessions.
 
@@ -199,21 +245,20 @@ def store_stats(context: Context) -> None:
     config = context.settings()
     bound = retention.Bound(config.store_days, config.store_megabytes)
     with context.open_store() as store:
-        stats, sessions = store.stats().as_dict(), [one for one in store.sessions() if not is_internal(one.id)]
-        stats["content_bytes"] = retention.content_bytes(store)
+        stats, sessions = store.stats(), [one for one in store.sessions() if not is_internal(one.id)]
+        size = retention.content_bytes(store)
     sessions.sort(key=lambda one: -one.last_ms)
     if context.as_json:
-        stats |= {"store_days": bound.days, "store_megabytes": bound.megabytes}
-        output.json_out(stats | {"latest": [one.as_dict() for one in sessions[:50]]})
+        output.json_out(StoreContents(stats=stats, content_bytes=size, bound=bound, latest=sessions[:50]))
         return
-    stats["keeps"] = f"{bound} (store_days, store_megabytes)"
+    stats = stats.as_dict() | {"content_bytes": size, "keeps": f"{bound} (store_days, store_megabytes)"}
     output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())
     if sessions:
         click.echo()
         output.table(("session", "events"), [(one.id, f"{one.events:,}") for one in sessions[:20]], 0)
 
 
-@command("prune", "metier store prune --days 30", of=store_group)
+@command("prune", "metier store prune --days 30", prints=Pruned, of=store_group)
 @click.option(
     "--days", type=click.IntRange(0), required=True, help="Delete sessions without an event for this many days."
 )
@@ -224,10 +269,10 @@ def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     with context.open_store() as store:
         pruned = retention.prune(store, now - days * retention.DAY_MS, (*keep, RETENTION), "command", now)
     counts = f"{pruned.sessions:,} sessions, {pruned.events:,} events and {pruned.artifacts:,} artifacts"
-    context.answer(pruned.as_dict(), f"{counts} were deleted")
+    context.answer(pruned, f"{counts} were deleted")
 
 
-@command("export", "metier store export --session ID > record.jsonl", of=store_group)
+@command("export", "metier store export --session ID > record.jsonl", prints=_LINES, of=store_group)
 def store_export(context: Context) -> None:
     """Print events and artifacts as JSON lines: all, or those of one --session."""
     with context.open_store() as store:
@@ -235,7 +280,7 @@ def store_export(context: Context) -> None:
             click.echo(line)
 
 
-@command("import", "metier store import < record.jsonl", of=store_group)
+@command("import", "metier store import < record.jsonl", prints=Imported, of=store_group)
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
@@ -244,4 +289,4 @@ def store_import(context: Context, file: TextIO) -> None:
     with context.open_store() as store:
         imported = store.import_lines(read_lines(file))
     counts = f"{imported.events:,} events and {imported.artifacts:,} artifacts"
-    context.answer(imported.as_dict(), f"{counts} were imported")
+    context.answer(imported, f"{counts} were imported")

@@ -12,7 +12,7 @@ from metier.files.beneath import read_regular
 from metier.files.text import printable
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
-from metier.record.made_files import made_files
+from metier.record.made_files import MadeFile, made_files
 from metier.session.operations import Run
 from metier.session.session import Session
 from metier.surfaces.cli import asking, output
@@ -22,6 +22,26 @@ from metier.surfaces.cli.frame import command
 from metier.surfaces.cli.session_commands import by_option, standard_input
 from metier.values.network import HostPattern
 from metier.values.results import RunResult
+from metier.values.value import Value
+
+
+class RanScript(Value):
+    """The result of a script, and the session that has its record."""
+
+    json_keys = ("*result", "session")
+
+    result: RunResult
+    session: str
+
+
+class PlacedFiles(Value):
+    """The same with --out: the files that were written, and those that were not, each with the reason."""
+
+    json_keys = ("*ran", "written", "not_written")
+
+    ran: RanScript
+    written: list[str]
+    not_written: list[str]
 
 
 @command(
@@ -31,6 +51,7 @@ from metier.values.results import RunResult
     "metier run csv-profile scripts/profile_csv.py --out results data.csv",
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
+    prints=RanScript | PlacedFiles,
     sessions=True,
 )
 @click.argument("name", shell_complete=complete_skill)
@@ -78,13 +99,12 @@ def run_command(
         result = session.perform(operation, unasked=yes or operation.by == "model" or asking.at_terminal() is not None)
     except Unconfirmed as error:
         raise asking.no_terminal(f"pass --yes, or {error.way_out}") from error
-    shown = result.as_dict()
+    ran = RanScript(result, session.id)
     placed = None
     if out is not None:
         placed = write_out({one.path: one.data for one in result.artifacts}, out, force=force)
-        shown |= {"written": placed.written, "not_written": placed.refused}
     if context.as_json:
-        output.json_out(shown | {"session": session.id})
+        output.json_out(ran if placed is None else PlacedFiles(ran, placed.written, placed.refused))
     else:
         _show(result, session, listed=placed is None)
         if placed is not None:
@@ -173,7 +193,7 @@ def report(placed: Placed) -> None:
         click.echo(f"not written: {printable(line)}", err=True)
 
 
-@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results")
+@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results", prints=list[MadeFile])
 @click.argument("name", required=False)
 @click.option("--out", metavar="DIR", help="Write the files into this folder.")
 @click.option("--force", is_flag=True, help="Let --out replace files.")
@@ -196,13 +216,13 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
             latest = {one.path: store.get_artifact(one.digest) for one in reversed(found)}
             placed = write_out(latest, out, force=force)
             if context.as_json:
-                output.json_out([one.as_dict() for one in found])
+                output.json_out(found)
             report(placed)
             if not found and not context.quiet:
                 context.note(_NONE)
             return bool(placed.refused)
         if context.as_json:
-            output.json_out([one.as_dict() for one in found])
+            output.json_out(found)
         elif name is not None:
             click.echo(store.get_artifact(found[0].digest), nl=False)
         elif found:

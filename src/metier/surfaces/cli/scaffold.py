@@ -20,6 +20,7 @@ from metier.surfaces.cli.completion import complete_folder
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command
+from metier.values.value import Value
 
 CONFIG: Final = """\
 # Settings of Metier for everyone in this project. Every line is optional; uncomment what you need.
@@ -43,7 +44,14 @@ CONFIG: Final = """\
 """
 
 
-@command("init", "metier init", "metier init --profile claude-code")
+class ScaffoldedFiles(Value):
+    """The files and folders that were made, and those that were there."""
+
+    made: list[str]
+    kept: list[str]
+
+
+@command("init", "metier init", "metier init --profile claude-code", prints=ScaffoldedFiles)
 def init_command(context: Context) -> None:
     """Create a folder for the project's skills, and a commented configuration.
 
@@ -72,6 +80,7 @@ def init_command(context: Context) -> None:
     "metier new meeting-minutes",
     'metier new csv-report --description "Reports on CSV files. Use when ..."',
     "metier new triage --user",
+    prints=ScaffoldedFiles,
 )
 @click.argument("name")
 @click.option("--description", metavar="TEXT", help="What the skill does and when to use it.")
@@ -119,6 +128,6 @@ def _tell(context: Context, config: Settings, made: list[str], kept: list[str], 
     lines = [f"created {output.relative(path, config.place.cwd)}" for path in made]
     lines += [f"kept {output.relative(path, config.place.cwd)}, which exists" for path in kept]
     if context.as_json:
-        output.json_out({"made": made, "kept": kept})
+        output.json_out(ScaffoldedFiles(made, kept))
     elif not context.quiet:
         click.echo("\n".join([*map(printable, lines), following]))

@@ -12,7 +12,8 @@ from metier.hosts import trust
 from metier.hosts.settings import project_of
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, name_argument
-from metier.values.skill import MODES, Mode
+from metier.values.skill import MODES, Mode, Skill
+from metier.values.value import Value
 
 _MESSAGE: Final[Mapping[Mode, str]] = {
     "auto": "{name} is on for {whom}",
@@ -25,12 +26,28 @@ _MESSAGE: Final[Mapping[Mode, str]] = {
 _project = click.option("--project", is_flag=True, help="Save it for everyone in this project.")
 
 
+class SwitchedSkill(Value):
+    """A skill in its new mode, and for whom."""
+
+    json_keys = ("name=skill.name", "path=skill.path", "enabled=skill.enabled", "mode=skill.mode", "level")
+
+    skill: Skill
+    level: Level
+
+
+class ProjectTrust(Value):
+    """Whether a project is trusted now."""
+
+    project: str
+    trusted: bool
+
+
 def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     level: Level = "project" if project else "user"
     skills = context.discover()
     skill = skills.set_mode(name, mode, level=level)
     context.done(
-        {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level},
+        SwitchedSkill(skill, level),
         _MESSAGE[mode].format(name=skill.name, whom="this project" if project else "you"),
     )
     successor = skills.get(skill.name)
@@ -40,7 +57,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 
-@command("enable", "metier enable release-notes")
+@command("enable", "metier enable release-notes", prints=SwitchedSkill)
 @name_argument
 @_project
 def enable_command(context: Context, name: str, project: bool) -> None:
@@ -48,7 +65,7 @@ def enable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "auto", project)
 
 
-@command("disable", "metier disable release-notes --project")
+@command("disable", "metier disable release-notes --project", prints=SwitchedSkill)
 @name_argument
 @_project
 def disable_command(context: Context, name: str, project: bool) -> None:
@@ -56,7 +73,12 @@ def disable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "off", project)
 
 
-@command("mode", "metier mode release-notes pinned", "metier mode csv-profile name-only --project")
+@command(
+    "mode",
+    "metier mode release-notes pinned",
+    "metier mode csv-profile name-only --project",
+    prints=SwitchedSkill,
+)
 @name_argument
 @click.argument("mode", type=click.Choice(MODES))
 @_project
@@ -73,7 +95,7 @@ def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None
     _switch(context, name, mode, project)
 
 
-@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove")
+@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove", prints=ProjectTrust)
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
 @click.option("--remove", is_flag=True, help="Remove the trust.")
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:
@@ -90,4 +112,4 @@ def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     for one in {project, project_of(config.place.cwd)}:
         trust.trust(config.config_folder, one, not remove)
     what = "no longer trusted" if remove else "trusted"
-    context.done({"project": project, "trusted": not remove}, f"{project} is {what}")
+    context.done(ProjectTrust(project, not remove), f"{project} is {what}")

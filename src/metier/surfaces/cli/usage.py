@@ -23,6 +23,7 @@ _NAMED: Final = 8
     "metier usage --since 7d --sort offered",
     "metier usage --sort name --limit 0",
     "metier usage --session ID --json",
+    prints=Usage,
 )
 @click.option("--since", metavar="WHEN", help="Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")
 @click.option("--skill", metavar="NAME", help="Show only this skill.", shell_complete=complete_skill)
@@ -38,7 +39,7 @@ def usage_command(context: Context, since: str | None, skill: str | None, sort: 
     with context.open_store() as store:
         found = usage(store, session=context.session, since=since, skill=skill, sort=cast("Sort", sort))
     if context.as_json:
-        output.json_out(found.as_dict())
+        output.json_out(found)
     elif not found.sessions:
         when = f" since {since}" if since else ""
         click.echo(f"no session is recorded{when}; load a skill, or give your agent `metier mcp`", err=True)

@@ -100,16 +100,6 @@ class Change:
             ]
         return found
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "action": self.action,
-            "name": self.found.name,
-            "scope": self.found.place.scope,
-            "file": self.found.place.file,
-            "entry": dict(self.entry) if self.entry is not None else None,
-            "lines": self.lines(),
-        }
-
 
 def snippet(place: ClientFile, name: str, entry: Mapping[str, object]) -> str:
     """The entry as it stands in a file that has nothing else."""

@@ -71,9 +71,9 @@ from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.mcp_mount import McpMount
 from metier.surfaces.web.publish import FOLDER, PublishedIndex, PublishedSkills
 from metier.surfaces.web.sse import EVENT_STREAM, EventFeed, respond
-from metier.values.results import SearchResult
+from metier.values.results import FrameShown, SearchResult
 from metier.values.skill import Counts, Skill
-from metier.values.value import Count, JsonObject, Meta, Schema, Value, mismatch, schema_of
+from metier.values.value import JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 _LOG: Final = logging.getLogger("metier")
 _AFTER: Final = 2**62
@@ -284,16 +284,6 @@ class StateShown(TypedDict):
 
     version: int
     id: str
-
-
-class FrameShown(TypedDict):
-    """A frame of a session. What else it has depends on its type."""
-
-    type: str
-    seq: Count
-    id: str
-    session_id: str
-    timestamp_ms: int
 
 
 @Endpoint(
