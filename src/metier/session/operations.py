@@ -13,13 +13,12 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 from metier import limits
 from metier.errors import BadArguments, ResourceError
 from metier.files import beneath, urls
-from metier.files.digests import digest_of
+from metier.files.digests import FILE_PATTERN, NAME_PATTERN, digest_of
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.policy.rules import skill_request
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.running.grants.files import FILE_PATTERN, NAME_PATTERN, digests_of
-from metier.session import mentions, recall, recorded_hits, script_runs, tools
+from metier.session import mentions, recall, recorded_hits, tools
 from metier.session.context import SessionContext, Steps
 from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, fields_of_models, parameters
@@ -176,12 +175,18 @@ class Run(Operation[RunResult], kw_only=True):
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
         given = super().as_dict()
-        return given | {"files": digests_of(self.files)} if self.files else given
+        if not self.files:
+            return given
+        from metier.running.grants.files import digests_of
+
+        return given | {"files": digests_of(self.files)}
 
     def runs_script(self, context: SessionContext) -> bool:
         return True
 
     def perform(self, context: SessionContext) -> Steps[RunResult]:
+        from metier.session import script_runs  # what runs scripts is as much code as a session
+
         skill = context.visibility.find(self.name, None, self.by)
         loads = not context.has_loaded(skill)
         if loads and self.by == "model":

@@ -176,7 +176,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if isinstance(value, Iterator):
-        return value
+        return cast("Iterator[object]", value)
     if isinstance(value, Struct):
         return as_dict(value)
     if hasattr(value, "_asdict"):

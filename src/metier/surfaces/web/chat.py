@@ -224,7 +224,7 @@ def change_chat(api: "Api", request: Request, given: dict[str, Any]) -> object:
         if len(title) > LABEL_CHARACTERS:
             raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
     label = api.chats.store.change(_id(request), **changes)
-    return ChatLabel(label.get("title", ""), label.get("pinned", False))
+    return ChatLabel(str(label.get("title", "")), bool(label.get("pinned")))
 
 
 @Endpoint("DELETE", "/api/chats/{chat_id}", "Hide a chat", answers=_NOTHING)

@@ -121,7 +121,8 @@ class Endpoint:
     handler: Handler = _unhandled
 
     def __post_init__(self) -> None:
-        answers = self.answers if isinstance(self.answers, Mapping) else {200: {JSON: self.answers}}
+        given: object = self.answers
+        answers = given if isinstance(given, Mapping) else {200: {JSON: given}}
         answered = cast("Mapping[int, Mapping[str, Any]]", answers)
         declared = {
             "query": _schemas(self.query),
@@ -215,7 +216,8 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _property(endpoint: Endpoint, key: str) -> Schema:
-    return (endpoint.body or {}).get("properties", {}).get(key, {})
+    body: Schema = endpoint.body or {}
+    return body.get("properties", {}).get(key, {})
 
 
 # --- answers ---
