@@ -18,7 +18,7 @@ from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.policy.rules import skill_request
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.session import mentions, recall, recorded_hits, tools
+from metier.session import mentions, recall, tools
 from metier.session.context import SessionContext, Steps
 from metier.session.load import load, read_whole
 from metier.session.operation import Operation, about, fields_of_models, parameters
@@ -140,7 +140,7 @@ class Search(Operation[SearchResult], kw_only=True):
         result = context.skills.search(
             self.query, limit=self.limit, scope=self.scope, among=among, context=self.context
         )
-        data = json.dumps(recorded_hits.dump(result)).encode()
+        data = json.dumps(result.recorded()).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
         context.recorder.note(found, artifacts={digest: data})

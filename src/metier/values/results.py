@@ -5,7 +5,7 @@ a skill, a `Resource` for a file, a `RunResult` for a script, an `Invocation` fo
 for a model's tool call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from metier.values.grants import Covered, Grant, covered_by
@@ -151,6 +151,22 @@ class SearchResult(Value):
     results: tuple[Hit, ...]
     indexing: IndexProgress | None = None
     """Set while the index is being built: then only names and descriptions were searched."""
+
+    def recorded(self) -> JsonObject:
+        """The result for a record, so that a replay shows what was found then without searching again."""
+        hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched), hit.details()] for hit in self.results]
+        found: JsonObject = {"truncated": self.truncated, "hits": hits}
+        return found | ({"indexing": list(self.indexing)} if self.indexing else {})
+
+    @classmethod
+    def restored(cls, query: str, data: Mapping[str, Any], find: Callable[[str], Skill]) -> "SearchResult":
+        """The result of such data. `find` gives the skill at a path."""
+        hits: list[Hit] = []
+        for path, score, reason, matched, details in data["hits"]:
+            like = tuple(LikeIt(**one) for one in details.pop("like", ()))
+            hits.append(Hit(find(path), score, reason, tuple(matched), like=like, **details))
+        indexing = IndexProgress(*data["indexing"]) if "indexing" in data else None
+        return cls(query, len(hits), data["truncated"], tuple(hits), indexing)
 
     @property
     def text(self) -> str:

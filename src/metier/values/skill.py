@@ -221,6 +221,13 @@ class Counts(Value):
         return self.loaded + self.shadowed + self.skipped + self.errors
 
 
+class FileError(Value):
+    """Why a file is no skill."""
+
+    path: str
+    message: str
+
+
 class Changes(Value):
     """The changes that a refresh found, as sorted lists of skill names."""
 

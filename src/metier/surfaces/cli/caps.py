@@ -36,8 +36,6 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 class NamesPrinted(TypedDict):
-    """What the files of a skill name, by kind."""
-
     imports: Sequence[Named]
     hosts: Sequence[Named]
     programs: Sequence[Named]
@@ -47,15 +45,11 @@ class NamesPrinted(TypedDict):
 
 
 class RunsPrinted(Value):
-    """Whether its scripts may run."""
-
     verdict: Verdict
     why: str
 
 
 class GivenPrinted(Value):
-    """A rule about what its scripts are given."""
-
     json_keys = ("verdict", "*rule")
 
     verdict: Literal["deny", "allow"]
@@ -63,8 +57,6 @@ class GivenPrinted(Value):
 
 
 class ScriptPrinted(TypedDict):
-    """The recorded runs of one script."""
-
     script: str
     runs: Count
     exit_codes: Mapping[str, Count]
@@ -72,8 +64,6 @@ class ScriptPrinted(TypedDict):
 
 
 class UsedPrinted(TypedDict):
-    """What its scripts used in recorded runs."""
-
     runs: Count
     refused: Count
     unsandboxed: Count
@@ -85,8 +75,6 @@ class UsedPrinted(TypedDict):
 
 
 class CapabilitiesPrinted(Value, kw_only=True):
-    """What a skill names, may use and has used."""
-
     skill: str
     path: str
     digest: str

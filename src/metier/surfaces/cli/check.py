@@ -47,15 +47,11 @@ _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
 class CheckedSkill(Value):
-    """What each host does with a skill."""
-
     path: str
     verdicts: Sequence[HostVerdict]
 
 
 class Checked(Value):
-    """The verdicts on all skills, and whether the named hosts show them."""
-
     hosts: Sequence[str]
     passed: bool
     skills: Iterator[CheckedSkill]

@@ -41,8 +41,6 @@ class Part(NamedTuple):
 
 
 class MachineFacts(TypedDict):
-    """Where this is."""
-
     version: str
     python: str
     platform: str
@@ -62,16 +60,12 @@ class SandboxPromise(NamedTuple):
 
 
 class SettledRoot(NamedTuple):
-    """A folder that is searched."""
-
     path: str
     source: str
     exists: bool
 
 
 class MachineReport(Value, kw_only=True):
-    """What works here, and where each setting comes from."""
-
     json_keys = ("*facts", "parts", "sandbox", "settings", "roots", "counts", "diagnostics")
 
     facts: MachineFacts
@@ -98,8 +92,6 @@ class Need(NamedTuple):
 
 
 class SkillNeeds(Value):
-    """What the scripts of a skill need, and whether all of it is here."""
-
     skill: str
     path: str
     ready: bool

@@ -37,52 +37,38 @@ class _Locked(TypedDict):
 
 
 class LockedPlace(_Locked):
-    """A lock, and the environment that was made of it."""
-
     folder: str
     bytes: Count
 
 
 class Environments(Value):
-    """All locks and environments."""
-
     folder: str
     bytes: Count
     locks: Sequence[LockedPlace]
 
 
 class LockedScript(_Locked):
-    """A script and the packages that it was locked to."""
-
     script: str
     notes: Sequence[str]
 
 
 class ScriptPackages(LockedScript):
-    """What a script imports."""
-
     wants: Sequence[str]
     inferred: bool
     folder: str
 
 
 class SkillPackages(Value):
-    """With a skill: what its scripts import."""
-
     skill: str
     scripts: Sequence[ScriptPackages]
 
 
 class LockedSkill(Value):
-    """The scripts of a skill that were locked."""
-
     skill: str
     scripts: Sequence[LockedScript]
 
 
 class Cleared(Value):
-    """How much was deleted."""
-
     environments: Count
     bytes: Count
     locks: Count

@@ -37,14 +37,10 @@ _TOPICS: Final[Mapping[str, str]] = {
 
 
 class HelpText(Value):
-    """The help on something."""
-
     text: str
 
 
 class CompletionScript(Value):
-    """The script for completion in a shell."""
-
     shell: str
     script: str
 

@@ -22,16 +22,12 @@ _LISTED = 40
 
 
 class OfferedFile(TypedDict):
-    """A file of a skill to install."""
-
     path: str
     size: Count
     executable: bool
 
 
 class OfferPrinted(TypedDict):
-    """A skill that was installed."""
-
     name: str
     description: str
     source: str
@@ -45,8 +41,6 @@ class OfferPrinted(TypedDict):
 
 
 class FindingPrinted(TypedDict):
-    """Whether an installed skill is as its lock file says."""
-
     scope: Scope
     name: str
     unchanged: bool
@@ -54,8 +48,6 @@ class FindingPrinted(TypedDict):
 
 
 class Verified(Value):
-    """Whether the installed skills are as the lock files say."""
-
     unchanged: bool
     skills: Sequence[FindingPrinted]
 

@@ -24,20 +24,14 @@ class ErrorPrinted(TypedDict):
 
 
 class Failed(TypedDict):
-    """What stderr has at most once, as the last line."""
-
     error: Annotated[ErrorPrinted, Meta(extra_json_schema={"additionalProperties": True})]
 
 
 class WarningPrinted(TypedDict):
-    """A warning."""
-
     message: str
 
 
 class Warned(TypedDict):
-    """What stderr has any number of times."""
-
     warning: WarningPrinted
 
 

@@ -14,7 +14,7 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
-from metier.values.skill import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
+from metier.values.skill import Changes, Counts, Diagnostic, FileError, Root, Shadowed, Skill, Skipped
 from metier.values.value import Count, Meta, Value
 
 _NAMED: Final = 20
@@ -22,20 +22,11 @@ _NAMED: Final = 20
 
 
 class SearchedRoot(Value):
-    """A folder that was searched."""
-
     json_keys = ("path=root.path", "scope=root.scope", "source=root.source", "exists", "count")
 
     root: Root
     exists: bool
     count: Count = 0
-
-
-class FileError(Value):
-    """Why a file is no skill."""
-
-    path: str
-    message: str
 
 
 class CatalogPrinted(Value, kw_only=True):
@@ -53,8 +44,6 @@ class CatalogPrinted(Value, kw_only=True):
 
 
 class CatalogWatched(Value, kw_only=True):
-    """The first line of --watch."""
-
     event: Literal["catalog"] = "catalog"
     profile: str
     skills: Sequence[Skill]
@@ -62,8 +51,6 @@ class CatalogWatched(Value, kw_only=True):
 
 
 class CatalogChanged(Value, kw_only=True):
-    """A line of --watch for each change."""
-
     event: Literal["changed"] = "changed"
     added: Sequence[Skill]
     removed: Sequence[str]
@@ -233,8 +220,6 @@ def _json_line(data: Value) -> None:
 
 
 class SkillPrinted(Value, kw_only=True):
-    """One skill with its files and problems."""
-
     json_keys = (
         "*skill", "files=listing.files", "files_truncated=listing.truncated", "files_left_out",
         "shadowed_by|null", "diagnostics",

@@ -97,8 +97,6 @@ _name = click.option(
 
 
 class ClientChange(Value):
-    """A change of a client's configuration, and whether it was written."""
-
     json_keys = (
         "host", "action=change.action", "name=change.found.name", "scope=change.found.place.scope",
         "file=change.found.place.file", "entry=change.entry", "lines", "written",

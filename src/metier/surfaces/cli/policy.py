@@ -28,8 +28,6 @@ class _RuleTool(TypedDict):
 
 
 class RulePrinted(_RuleTool, total=False):
-    """A rule as a configuration file has it."""
-
     name: str
     skill_name: str
     path: str
@@ -49,8 +47,6 @@ class _PolicyNamed(TypedDict):
 
 
 class PolicyPrinted(_PolicyNamed, total=False):
-    """The policy as a configuration file has it."""
-
     unasked: str
     allow: Sequence[RulePrinted]
     deny: Sequence[RulePrinted]
@@ -60,16 +56,12 @@ class PolicyPrinted(_PolicyNamed, total=False):
 
 
 class DecisionPrinted(Value):
-    """What decides about a request."""
-
     verdict: Verdict
     why: str
     rule: RulePrinted | None
 
 
 class ListedRulePrinted(Value, kw_only=True):
-    """A rule in force, and where it comes from."""
-
     json_keys = ("verdict", "*rule", "origin", "id?")
 
     verdict: Verdict
@@ -79,8 +71,6 @@ class ListedRulePrinted(Value, kw_only=True):
 
 
 class Listed(Value, kw_only=True):
-    """All rules in force."""
-
     policy: str
     unasked: str
     rules: Sequence[ListedRulePrinted]
@@ -88,8 +78,6 @@ class Listed(Value, kw_only=True):
 
 
 class RevokedRule(Value):
-    """An answer that was taken back."""
-
     json_keys = ("id", "*rule")
 
     id: str
@@ -97,8 +85,6 @@ class RevokedRule(Value):
 
 
 class Revoked(Value):
-    """The answers that were taken back."""
-
     revoked: Sequence[RevokedRule]
 
 

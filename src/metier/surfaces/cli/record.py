@@ -38,8 +38,6 @@ _LINES: Final = Annotated[JsonObject, Meta(description="One such object per line
 
 
 class DifferencePrinted(TypedDict):
-    """Something that is wrong with a record, or that came out differently."""
-
     index: int
     kind: str
     detail: str
@@ -48,8 +46,6 @@ class DifferencePrinted(TypedDict):
 
 
 class ReplayPrinted(TypedDict):
-    """What a replay gave."""
-
     session: str
     frames: Count
     not_compared: Count
@@ -58,8 +54,6 @@ class ReplayPrinted(TypedDict):
 
 
 class StoreContents(Value, kw_only=True):
-    """What a store holds, how long, and its latest sessions."""
-
     json_keys = ("*stats", "content_bytes", "store_days=bound.days", "store_megabytes=bound.megabytes", "latest")
 
     stats: Stats

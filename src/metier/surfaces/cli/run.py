@@ -26,8 +26,6 @@ from metier.values.value import Value
 
 
 class RanScript(Value):
-    """The result of a script, and the session that has its record."""
-
     json_keys = ("*result", "session")
 
     result: RunResult

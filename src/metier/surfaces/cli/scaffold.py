@@ -45,8 +45,6 @@ CONFIG: Final = """\
 
 
 class ScaffoldedFiles(Value):
-    """The files and folders that were made, and those that were there."""
-
     made: list[str]
     kept: list[str]
 

@@ -25,8 +25,6 @@ SecretPlace = Literal["keyring", "file"]
 
 
 class SecretKept(Value):
-    """Where a secret is kept, and why not in a keyring."""
-
     name: str
     place: SecretPlace
     where: str
@@ -34,16 +32,12 @@ class SecretKept(Value):
 
 
 class SecretRemoved(Value):
-    """Whether a secret was removed, and how many remembered rules with it."""
-
     name: str
     removed: bool
     revoked: Count
 
 
 class SecretAllowed(Value):
-    """The rule that gives a secret to a skill."""
-
     name: str
     skill: str
     digest: str
@@ -150,16 +144,12 @@ class _User(NamedTuple):
 
 
 class ListedSecret(Value):
-    """A secret, where it is kept, and which skills are given it."""
-
     name: str
     place: SecretPlace | None
     users: Sequence[_User]
 
 
 class SecretList(Value):
-    """All secrets, and where new ones are kept."""
-
     json_keys = ("secrets", "keyring|null", "why", "folder")
 
     secrets: Sequence[ListedSecret]

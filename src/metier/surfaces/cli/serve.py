@@ -19,8 +19,6 @@ _PIPE = "it speaks JSON-RPC on standard output"
 
 
 class ServedAt(Value):
-    """Where a server listens, and the link that signs a browser in."""
-
     json_keys = ("address", "link|null")
 
     address: str

@@ -61,16 +61,12 @@ file_option = click.option(
 
 
 class ExplainedHit(Value):
-    """A hit with the words of the query that the skill has."""
-
     json_keys = ("*hit", "matched=hit.matched")
 
     hit: Hit
 
 
 class ExplainedResult(Value):
-    """The result of a search with the reasons for each hit."""
-
     json_keys = ("*result", "results")
 
     result: SearchResult

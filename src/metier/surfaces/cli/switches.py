@@ -27,8 +27,6 @@ _project = click.option("--project", is_flag=True, help="Save it for everyone in
 
 
 class SwitchedSkill(Value):
-    """A skill in its new mode, and for whom."""
-
     json_keys = ("name=skill.name", "path=skill.path", "enabled=skill.enabled", "mode=skill.mode", "level")
 
     skill: Skill
@@ -36,8 +34,6 @@ class SwitchedSkill(Value):
 
 
 class ProjectTrust(Value):
-    """Whether a project is trusted now."""
-
     project: str
     trusted: bool
 

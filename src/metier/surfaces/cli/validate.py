@@ -24,50 +24,36 @@ from metier.values.value import Meta, Value, replace
 
 
 class ValidatedSkill(Value):
-    """A skill, and whether it is valid."""
-
     path: str
     valid: bool
     diagnostics: Sequence[Diagnostic]
 
 
 class Validated(Value):
-    """Whether all skills are valid."""
-
     valid: bool
     skills: Iterator[ValidatedSkill]
 
 
 class FixTold(Value):
-    """What is changed in a file."""
-
     path: str
     changes: Sequence[str]
 
 
 class FixShown(FixTold):
-    """The same, as a diff, too."""
-
     diff: str
 
 
 class FixRefused(Value):
-    """A file that is not fixed."""
-
     path: str
     reason: str
 
 
 class FixedAndValidated(Validated, kw_only=True):
-    """The same with --fix."""
-
     fixed: Sequence[FixTold]
     refused: Sequence[FixRefused]
 
 
 class Fixable(Value):
-    """What --fix would change."""
-
     fixable: Sequence[FixShown]
     refused: Sequence[FixRefused]
 

@@ -34,7 +34,7 @@ from metier.surfaces.rpc.messages import (
     one_line,
     read_message,
 )
-from metier.values.skill import Diagnostic, Skill
+from metier.values.skill import Diagnostic, FileError, Skill
 from metier.values.value import JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 BATCH: Final = 100
@@ -206,13 +206,6 @@ def _checked(params: Params, kind: Any) -> JsonObject:
         raise RpcError(INVALID_PARAMS, wrong)
     check_values(given)
     return given
-
-
-class FileError(Value):
-    """Why a file is no skill."""
-
-    path: str
-    message: str
 
 
 class CatalogShown(Value):

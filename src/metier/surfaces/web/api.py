@@ -128,8 +128,6 @@ class Api:
 
 
 class ServedCatalog(CatalogShown, kw_only=True):
-    """The catalog with its profile and its counts."""
-
     json_keys = ("profile", "skills", "errors", "diagnostics", "counts")
 
     profile: str
@@ -253,8 +251,6 @@ def published_archive(api: Api, request: Request, given: None) -> Response:
 
 
 class Begun(Value):
-    """A session that was begun."""
-
     session_id: str
 
 
@@ -263,8 +259,6 @@ class _ToolNamed(TypedDict):
 
 
 class ToolCall(_ToolNamed, total=False):
-    """A model's tool call."""
-
     args: JsonObject
 
 
@@ -280,8 +274,6 @@ class CallAnswer(Value, kw_only=True):
 
 
 class StateShown(TypedDict):
-    """What a session knows."""
-
     version: int
     id: str
 

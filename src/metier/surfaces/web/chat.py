@@ -51,33 +51,23 @@ class _Chat(Value, kw_only=True):
 
 
 class ListedChat(_Chat, kw_only=True):
-    """A chat in the list."""
-
     created_ms: int
     updated_ms: int
 
 
 class ListedChats(Value):
-    """The chats, the most recently used first."""
-
     chats: list[ListedChat]
 
 
 class WholeChat(_Chat, kw_only=True):
-    """A chat with its items."""
-
     items: list[ItemHead]
 
 
 class NewChat(Value):
-    """A chat that was created."""
-
     id: Name
 
 
 class ChatLabel(Value):
-    """What a person calls a chat, and whether it is pinned."""
-
     title: str
     pinned: bool
 
@@ -94,20 +84,14 @@ class _Text(TypedDict):
 
 
 class SentMessage(_Text, total=False):
-    """A message of the user."""
-
     replaces: str | None
 
 
 class GivenAnswer(TypedDict):
-    """The answer to a question of the policy."""
-
     answer: Choice
 
 
 class PickedSkill(TypedDict):
-    """The skill that was picked."""
-
     skill_id: str | None
 
 
@@ -128,8 +112,6 @@ class _OfProvider(TypedDict):
 
 
 class NamedModel(_OfProvider, total=False):
-    """A model to ask."""
-
     model: str | None
     base_url: str | None
     api_key: str | None
@@ -138,27 +120,19 @@ class NamedModel(_OfProvider, total=False):
 
 
 class WantedModel(NamedModel, total=False):
-    """A model to choose."""
-
     tools: bool
     images: bool
 
 
 class ModelNames(Value):
-    """The names of a provider's models."""
-
     models: Sequence[str]
 
 
 class ToldMessage(Value):
-    """A sentence for a person."""
-
     message: str
 
 
 class ListedCommands(Value):
-    """Commands that fit what was typed."""
-
     commands: Sequence[JsonObject]
 
 

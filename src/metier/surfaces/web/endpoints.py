@@ -27,15 +27,11 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 
 
 class ErrorTold(Value):
-    """What every error says."""
-
     code: str
     message: str
 
 
 class ErrorAnswer(Value):
-    """The body of every error."""
-
     error: ErrorTold
 
 

@@ -22,8 +22,6 @@ BYTES: Final = "application/octet-stream"
 
 
 class AddedFile(TypedDict):
-    """A file that was added to a chat."""
-
     id: str
     type: str
     name: str
@@ -32,8 +30,6 @@ class AddedFile(TypedDict):
 
 
 class MadeFiles(Value):
-    """The files that scripts made."""
-
     files: list[MadeFile]
 
 
