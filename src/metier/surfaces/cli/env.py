@@ -41,7 +41,7 @@ class LockedPlace(_Locked):
     bytes: Count
 
 
-class Environments(Value):
+class KeptEnvironments(Value):
     folder: str
     bytes: Count
     locks: Sequence[LockedPlace]
@@ -83,7 +83,7 @@ def env_group(context: Context) -> None:
     "show",
     "metier env show",
     "metier env show csv-profile",
-    prints=Environments | Annotated[SkillPackages, Meta(description="With a skill.")],
+    prints=KeptEnvironments | Annotated[SkillPackages, Meta(description="With a skill.")],
     of=env_group,
 )
 @click.argument("skill", required=False, shell_complete=complete_skill)
@@ -124,7 +124,7 @@ def _show_all(context: Context) -> None:
     places = {str(row["folder"]): row["bytes"] for row in rows if row["folder"]}
     total = size_of(state.environments.folder)
     if context.as_json:
-        output.json_out(Environments(state.environments.folder, total, cast("list[LockedPlace]", rows)))
+        output.json_out(KeptEnvironments(state.environments.folder, total, cast("list[LockedPlace]", rows)))
         return
     sizes = [_size(row["bytes"]) if row["folder"] else "not installed" for row in rows]
     table = [(row["source"], str(len(row["packages"])), size) for row, size in zip(rows, sizes, strict=True)]

@@ -4,7 +4,7 @@ A program must accept keys that it does not know, because later versions may add
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Final, TypedDict, cast
 
 import click
 
@@ -44,7 +44,8 @@ def printed(command: click.Command, path: str = "") -> Iterator[tuple[str, Schem
             if inner is not None:
                 yield from printed(inner, f"{path} {name}".strip())
     elif isinstance(command, PrintingCommand) and command.prints and not isinstance(command.prints, str):
-        yield path, command.prints if isinstance(command.prints, dict) else schema_of(command.prints)
+        prints: object = command.prints
+        yield path, cast("Schema", prints) if isinstance(prints, dict) else schema_of(prints)
 
 
 def schema_for(command: click.Command, path: str) -> JsonObject:

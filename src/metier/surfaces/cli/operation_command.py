@@ -5,7 +5,7 @@ operation, which also checks all values.
 """
 
 import inspect
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
@@ -62,7 +62,7 @@ def _help(schema: Schema) -> str:
 def _read(name: str, given: Any, schema: Schema) -> object:
     """A value as the operation has it. Objects are JSON on a command line."""
     if schema.get("type") != "object":
-        return [*given] if isinstance(given, tuple) else given
+        return list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else given
     try:
         return parse_json(given)
     except (ValueError, RecursionError) as error:

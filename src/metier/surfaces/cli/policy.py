@@ -70,7 +70,7 @@ class ListedRulePrinted(Value, kw_only=True):
     id: str
 
 
-class Listed(Value, kw_only=True):
+class RulesListed(Value, kw_only=True):
     policy: str
     unasked: str
     rules: Sequence[ListedRulePrinted]
@@ -145,7 +145,9 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
 # --- list and revoke ---
 
 
-@command("list", "metier policy list", "metier policy list --json --profile codelia", prints=Listed, of=policy_group)
+@command(
+    "list", "metier policy list", "metier policy list --json --profile codelia", prints=RulesListed, of=policy_group
+)
 def policy_list(context: Context) -> None:
     """List every rule in force and where it comes from.
 
@@ -160,7 +162,7 @@ def policy_list(context: Context) -> None:
             ListedRulePrinted(verdict=one.verdict, rule=printed(one.rule), origin=one.origin, id=one.id)
             for one in listed
         ]
-        output.json_out(Listed(policy=policy.name, unasked=policy.unasked, rules=rules, warnings=warnings))
+        output.json_out(RulesListed(policy=policy.name, unasked=policy.unasked, rules=rules, warnings=warnings))
         return
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:

@@ -117,9 +117,9 @@ class Endpoint:
     handler: Handler = _unhandled
 
     def __post_init__(self) -> None:
-        given: object = self.answers
-        answers = given if isinstance(given, Mapping) else {200: {JSON: given}}
-        answered = cast("Mapping[int, Mapping[str, Any]]", answers)
+        answers: Any = self.answers
+        answered: Mapping[int, Mapping[str, Any]]
+        answered = answers if isinstance(answers, dict) else {200: {JSON: answers}}
         declared = {
             "query": _schemas(self.query),
             "headers": _schemas(self.headers),
