@@ -15,8 +15,8 @@ fit a schema: what is checked and what is documented cannot differ. Types are re
 for, and not when a class is defined, since starting a process defines a hundred classes.
 """
 
-import base64
 import functools
+from binascii import b2a_base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -182,7 +182,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        return b2a_base64(value, newline=False).decode()
     return [plain(item) for item in cast("Sequence[object]", value)]
 
 

@@ -117,9 +117,10 @@ class Endpoint:
     handler: Handler = _unhandled
 
     def __post_init__(self) -> None:
-        answers: Any = self.answers
-        answered: Mapping[int, Mapping[str, Any]]
-        answered = answers if isinstance(answers, dict) else {200: {JSON: answers}}
+        given: object = self.answers
+        answered: Mapping[int, Mapping[str, Any]] = {200: {JSON: given}}
+        if isinstance(given, Mapping):
+            answered = cast("Mapping[int, Mapping[str, Any]]", given)
         declared = {
             "query": _schemas(self.query),
             "headers": _schemas(self.headers),
