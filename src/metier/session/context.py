@@ -47,9 +47,9 @@ class Asked:
     """What a person answered before an operation, and the scripts that the questions were about."""
 
     answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
-    scripts: "dict[ScriptKey, ScriptFiles]" = field(default_factory=dict)
+    scripts: "dict[ScriptKey, ScriptFiles]" = field(default_factory=dict[Any, ScriptFiles])
     """The operation runs these very bytes."""
-    looked_up: "dict[ScriptKey, Grant]" = field(default_factory=dict)
+    looked_up: "dict[ScriptKey, Grant]" = field(default_factory=dict[Any, Grant])
     """What was looked up elsewhere for those scripts, such as versions of packages, as the questions showed it."""
     is_final: bool = False
     """Whether the answers are all there are: what needs another one is refused, whoever wants it."""
