@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 from metier.session.operation import parameters
 from metier.session.operations import OPERATIONS, Call, tool_fields
 from metier.surfaces.rpc import BEGIN, FLAG, TEXT
-from metier.values.json_schema import Schema, mismatch
 from metier.values.skill import Role
+from metier.values.value import Schema, mismatch
 
 JsonObject = dict[str, Any]
 

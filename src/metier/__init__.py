@@ -63,68 +63,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "metier.search": ("CatalogRanker", "Ranker", "Reranker"),
+    "metier.search": "CatalogRanker Ranker Reranker",
     "metier.errors": (
-        "AmbiguousSkill",
-        "BadArguments",
-        "BinaryResource",
-        "ConfigError",
-        "InstallError",
-        "InvalidSkill",
-        "InvocationError",
-        "MetierError",
-        "MissingExtra",
-        "PathEscape",
-        "PolicyDenied",
-        "ResourceError",
-        "ResourceNotFound",
-        "SandboxUnavailable",
-        "ScriptRefused",
-        "SkillNotFound",
-        "StateConflict",
-        "StoreError",
-        "StreamConflict",
+        "AmbiguousSkill BadArguments BinaryResource ConfigError InstallError InvalidSkill InvocationError "
+        "MetierError MissingExtra PathEscape PolicyDenied ResourceError ResourceNotFound SandboxUnavailable "
+        "ScriptRefused SkillNotFound StateConflict StoreError StreamConflict"
     ),
-    "metier.files.source": ("Files",),
-    "metier.hosts.formats": ("HostFormats",),
-    "metier.values.skill": (
-        "Changes",
-        "Counts",
-        "Diagnostic",
-        "Root",
-        "Shadowed",
-        "Skill",
-        "Skipped",
-    ),
-    "metier.record.store": ("Store", "open_store"),
-    "metier.record.usage": ("ContextCharacters", "SkillUsage", "Usage", "usage"),
+    "metier.files.source": "Files",
+    "metier.hosts.formats": "HostFormats",
+    "metier.values.skill": "Changes Counts Diagnostic Root Shadowed Skill Skipped",
+    "metier.record.store": "Store open_store",
+    "metier.record.usage": "ContextCharacters SkillUsage Usage usage",
     "metier.values.results": (
-        "AmbiguousMention",
-        "Artifact",
-        "ChangedFile",
-        "Compaction",
-        "Fit",
-        "Hit",
-        "IndexProgress",
-        "LikeIt",
-        "SearchResult",
-        "Invocation",
-        "Loaded",
-        "Prompt",
-        "Request",
-        "Resource",
-        "RunResult",
-        "Tool",
-        "ToolResult",
+        "AmbiguousMention Artifact ChangedFile Compaction Fit Hit IndexProgress LikeIt SearchResult Invocation "
+        "Loaded Prompt Request Resource RunResult Tool ToolResult"
     ),
-    "metier.running.sandbox": ("Runner",),
-    "metier.running.sandbox.container": ("ContainerRunner",),
-    "metier.policy.decide": ("Policy", "Rule"),
-    "metier.policy.question": ("Question",),
-    "metier.session.session": ("Session",),
-    "metier.skills": ("Skills",),
+    "metier.running.sandbox": "Runner",
+    "metier.running.sandbox.container": "ContainerRunner",
+    "metier.policy.decide": "Policy Rule",
+    "metier.policy.question": "Question",
+    "metier.session.session": "Session",
+    "metier.skills": "Skills",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "AmbiguousMention",

@@ -19,7 +19,7 @@ from metier.catalog.validate import name_flaw
 from metier.files.beneath import read_regular
 from metier.files.replace import replace_file
 from metier.files.text import visible
-from metier.values.skill import SKILL_FILE, JsonObject
+from metier.values.skill import SKILL_FILE
 
 
 class Fix(NamedTuple):
@@ -41,9 +41,6 @@ class Fix(NamedTuple):
         """The change as a unified diff. Characters that nobody sees are written as escapes."""
         old, new = (visible(data.decode(), lines=True).split("\n") for data in (self.before, self.after))
         return "\n".join(difflib.unified_diff(old, new, self.file, self.file, lineterm=""))
-
-    def as_dict(self) -> JsonObject:
-        return {"path": self.file, "changes": list(self.changes)}
 
 
 def plan(folder: str) -> Iterator[Fix]:

@@ -8,6 +8,10 @@ PREFIX: Final = "sha256:"
 PATTERN: Final = r"sha256:[0-9a-f]{64}"
 FORM: Final = "sha256: and 64 lower-case hexadecimal digits"
 """The form in words, for messages."""
+NAME_PATTERN: Final = r"^\w[\w .()+,=@-]*$"
+FILE_PATTERN: Final = rf"^(?:{PATTERN}|(?:[A-Za-z0-9+/]{{4}})*(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=)?)$"
+"""What a client can always send as the name and the content of a file."""
+
 _DIGEST: Final = re.compile(PATTERN)
 
 

@@ -7,7 +7,6 @@ process in the same place can look for another, and the name says nothing about 
 import functools
 import hashlib
 import os
-import socket
 
 
 def current() -> str:
@@ -37,7 +36,7 @@ def has_ended(name: str) -> bool | None:
 
 @functools.cache
 def _place() -> str:
-    parts = [socket.gethostname()]
+    parts = [os.uname().nodename]
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
             parts.append(stream.read().strip())

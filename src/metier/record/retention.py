@@ -17,7 +17,7 @@ from metier.files.shapes import is_table
 from metier.record.events import RETENTION, SessionsPruned, is_internal
 from metier.record.store import Document, Draft, Pruned, Store, Summary, canonical
 from metier.record.writer import random_ids, system_clock
-from metier.values.value import Value
+from metier.values.value import Count, Value
 
 DAY_MS: Final = 86_400_000
 RECENT_MS: Final = DAY_MS
@@ -38,8 +38,8 @@ _LOG: Final = logging.getLogger("metier")
 class Bound(Value):
     """How long and how much a store keeps. 0 stands for no bound."""
 
-    days: int = 90
-    megabytes: int = 2048
+    days: Count = 90
+    megabytes: Count = 2048
 
     def __str__(self) -> str:
         parts = [f"{self.days:,} days"] if self.days else []

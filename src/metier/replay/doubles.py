@@ -21,7 +21,6 @@ from metier.running import grants
 from metier.running.grants import RunGrant, kinds
 from metier.running.sandbox import HostAttempt, Job, OnOutput, Outcome, SandboxUnavailable, ScriptRefused, WrittenFile
 from metier.running.scripts import WantedRun
-from metier.session import recorded_hits
 from metier.skills import Skills
 from metier.values.results import ChangedFile, Request, SearchResult
 from metier.values.skill import REMOTE, SKILL_FILE, Changes, JsonObject, Skill
@@ -315,4 +314,4 @@ class RecordedSkills(Skills):
         frame = next((frame for frame in self.frames if frame["type"] == "skills_searched"), None)
         if frame is None:
             return SearchResult(query, 0, False, ())
-        return recorded_hits.restore(query, json.loads(self._artifact(frame["hits"])), self.catalog.find_path)
+        return SearchResult.restored(query, json.loads(self._artifact(frame["hits"])), self.catalog.find_path)

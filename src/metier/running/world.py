@@ -6,7 +6,7 @@ session from one that is replayed.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from metier.files import process
 from metier.files.source import DiskFiles, Files, ScriptFiles
@@ -14,12 +14,14 @@ from metier.hosts.schema import RunRules
 from metier.record import telemetry
 from metier.record.telemetry import Telemetry
 from metier.record.writer import RecordWorld, random_ids, system_clock
-from metier.running import grants, scripts
-from metier.running.grants import RunGrant
-from metier.running.sandbox import Runner
-from metier.running.scripts import WantedRun
 from metier.values.results import Request
 from metier.values.skill import Skill
+
+if TYPE_CHECKING:
+    # Only a run needs them, and they take a tenth of the time that a session takes to import.
+    from metier.running.grants import RunGrant
+    from metier.running.sandbox import Runner
+    from metier.running.scripts import WantedRun
 
 Answers = Mapping[Request, str]
 """What a person answered to requests."""
@@ -34,7 +36,7 @@ class World(RecordWorld, Protocol):
         ...
 
     @property
-    def runner(self) -> Runner | None:
+    def runner(self) -> "Runner | None":
         """What runs scripts; `None` for the best sandbox of this machine."""
         ...
 
@@ -50,7 +52,7 @@ class World(RecordWorld, Protocol):
         """A script with all files of its skill, as they are now. Raises `ResourceError` where there is none."""
         ...
 
-    def grants(self, run: WantedRun) -> tuple[RunGrant, ...]:
+    def grants(self, run: "WantedRun") -> "tuple[RunGrant, ...]":
         """What a run is given. Raises `PolicyDenied` and `ScriptRefused`."""
         ...
 
@@ -60,7 +62,7 @@ class LiveWorld:
     """This machine, now."""
 
     files: Files = field(default_factory=DiskFiles)
-    runner: Runner | None = None
+    runner: "Runner | None" = None
     clock: Callable[[], int] = system_clock
     ids: Callable[[], str] = random_ids
 
@@ -81,14 +83,20 @@ class LiveWorld:
         return process.has_ended(name) if name else None
 
     def can_sandbox(self, rules: RunRules) -> bool:
-        runner = self.runner or scripts.default_runner(rules)
+        from metier.running.scripts import default_runner
+
+        runner = self.runner or default_runner(rules)
         return runner is not None and runner.problem() is None
 
     def answers(self, ask: Callable[[], Answers]) -> Answers:
         return ask()
 
     def script(self, skill: Skill, path: str) -> ScriptFiles:
-        return scripts.take_script(self.files, skill, path)
+        from metier.running.scripts import take_script
 
-    def grants(self, run: WantedRun) -> tuple[RunGrant, ...]:
-        return grants.plan(run)
+        return take_script(self.files, skill, path)
+
+    def grants(self, run: "WantedRun") -> "tuple[RunGrant, ...]":
+        from metier.running.grants import plan
+
+        return plan(run)

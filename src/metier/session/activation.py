@@ -5,9 +5,10 @@ a character, and says how much is missing.
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from metier import limits
-from metier.catalog import frontmatter, validate
+from metier.catalog import validate
 from metier.errors import InvalidSkill
 from metier.files.beneath import Content, Listing
 from metier.files.digests import digest_of
@@ -19,6 +20,9 @@ from metier.session import arguments as placeholders
 from metier.values.results import Loaded
 from metier.values.skill import REMOTE, SKILL_FILE, Skill
 from metier.values.value import Value, replace
+
+if TYPE_CHECKING:
+    from metier.catalog.frontmatter import Parsed
 
 
 class SkillFile(Value, kw_only=True):
@@ -111,7 +115,7 @@ def _way_to_the_rest(profile: Profile, offered: Offered) -> str:
     return f"`{offered['read']}` with the path SKILL.md gives its first {size:,} bytes"
 
 
-def _check(skill: Skill, parsed: frontmatter.Parsed, profile: Profile) -> validate.Validation:
+def _check(skill: Skill, parsed: "Parsed", profile: Profile) -> validate.Validation:
     """What a scan of the same bytes would find. Raises `InvalidSkill` for what it would refuse."""
     folder = skill.name if skill.scope == REMOTE else os.path.basename(skill.dir)
     described = all(root.require_description for root in profile.roots)

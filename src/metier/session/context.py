@@ -24,8 +24,6 @@ from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
 from metier.record.state import SessionState
 from metier.record.writer import Overtaken
-from metier.running import scripts
-from metier.running.scripts import ScriptKey
 from metier.running.world import World
 from metier.session.reading import Reader
 from metier.session.visibility import SessionSkills, Visibility
@@ -35,6 +33,7 @@ from metier.values.skill import SKILL_FILE, Role, Skill, wire_name
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile
+    from metier.running.scripts import ScriptKey
 
 _RUN, _UNSANDBOXED = Request("skill_run"), Request("run_unsandboxed")
 """Requests for any script: what policy says of them decides whether a model has a tool to run one."""
@@ -48,9 +47,9 @@ class Asked:
     """What a person answered before an operation, and the scripts that the questions were about."""
 
     answers: Mapping[Request, str] = field(default_factory=dict[Request, str])
-    scripts: dict[ScriptKey, ScriptFiles] = field(default_factory=dict[ScriptKey, ScriptFiles])
+    scripts: "dict[ScriptKey, ScriptFiles]" = field(default_factory=dict[Any, ScriptFiles])
     """The operation runs these very bytes."""
-    looked_up: dict[ScriptKey, Grant] = field(default_factory=dict[ScriptKey, Grant])
+    looked_up: "dict[ScriptKey, Grant]" = field(default_factory=dict[Any, Grant])
     """What was looked up elsewhere for those scripts, such as versions of packages, as the questions showed it."""
     is_final: bool = False
     """Whether the answers are all there are: what needs another one is refused, whoever wants it."""
@@ -181,7 +180,9 @@ class SessionContext:
 
     def _shown(self, request: Request) -> Request:
         """A request as it is put to a person: with the text of the script that was approved before."""
-        before = scripts.approved_before(self.policy, self.recorder.store.get_artifact, request)
+        from metier.running.scripts import approved_before
+
+        before = approved_before(self.policy, self.recorder.store.get_artifact, request)
         return replace(request, before=before) if before else request
 
     def _put(self, requests: Iterable[Request]) -> Mapping[Request, str]:

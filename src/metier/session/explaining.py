@@ -5,7 +5,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from metier.errors import ResourceError
 from metier.files.source import take_folder
@@ -15,22 +14,17 @@ from metier.policy.remembered import RememberedRules
 from metier.policy.rules import LISTS, Rule, Verdict, read_lists, skill_request, tool_named
 from metier.running.grants.folder import FolderGrant
 from metier.values.grants import grant_tools
-from metier.values.skill import REMOTE, JsonObject, Skill
+from metier.values.skill import REMOTE, Skill
+from metier.values.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRule:
+class ListedRule(Value):
     """A rule in force and where it comes from. Only remembered answers have an id."""
 
     verdict: Verdict
     rule: Rule
     origin: str
     id: str = ""
-
-    def as_dict(self) -> JsonObject:
-        return {"verdict": self.verdict, **self.rule.as_dict(), "origin": self.origin} | (
-            {"id": self.id} if self.id else {}
-        )
 
 
 def listed_rules(config: Settings) -> list[ListedRule]:

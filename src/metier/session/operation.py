@@ -7,12 +7,12 @@ what cannot be recorded cannot be run again, and is refused with the name of the
 
 import functools
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+
+from msgspec.structs import fields
 
 from metier import limits
 from metier.errors import BadArguments
@@ -20,25 +20,27 @@ from metier.hosts.formats import Answer
 from metier.policy.decide import By
 from metier.record.offers import SkillOffer
 from metier.session.context import SessionContext, Steps
-from metier.values.json_schema import Schema, counted, mismatch
+from metier.values import value as values
 from metier.values.results import Prompt
-from metier.values.skill import JsonObject
+from metier.values.value import JsonObject, Meta, Schema, Value, counted, mismatch
 
 R = TypeVar("R", bound=Answer)
 
 
-def about(text: str, *, model: bool = True, nul: bool = False, **schema: object) -> dict[str, Any]:
+def about(text: str, *, model: bool = True, nul: bool = False, **schema: object) -> Meta:
     """What a field means, whether a model may give it, and its bounds in the words of JSON Schema.
 
     `nul` says that its text may hold a NUL. Names, paths and the arguments of a script may not: no file has such a
     name, and no process can be given one.
     """
-    return {"about": text, "model": model, "nul": nul, "schema": schema}
+    return Meta(description=text, extra={"model": model, "nul": nul}, extra_json_schema=schema)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation(ABC, Generic[R]):
-    """One thing that a session can do. `Session.perform` does it."""
+class Operation(Value, Generic[R], kw_only=True):
+    """One thing that a session can do. `Session.perform` does it, and `R` is its result.
+
+    A field is `Annotated` with what it is `about`. See `metier.session.operations.register` for a new operation.
+    """
 
     operation: ClassVar[str] = ""
     """The name on every surface and in the record."""
@@ -48,9 +50,12 @@ class Operation(ABC, Generic[R]):
     rescans: ClassVar[bool] = False
     """Whether it depends on the catalog as the disk is now."""
 
-    @abstractmethod
+    shape: ClassVar[Any] = None
+    """The type of `data`, where that is not the JSON of the result."""
+
     def perform(self, context: SessionContext) -> Steps[R]:
         """Do it, and yield each request where it is needed; see `Steps`."""
+        raise NotImplementedError
 
     @property
     def asker(self) -> By:
@@ -105,7 +110,7 @@ class Operation(ABC, Generic[R]):
 
     def as_dict(self) -> JsonObject:
         """The fields as the record has them. What was not given is left out."""
-        values = ((name, getattr(self, name)) for name in _names(type(self)))
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {
             name: list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
             for name, value in values
@@ -178,52 +183,53 @@ def _is_json(value: object, depth: int = DEPTH) -> bool:
 
 # --- fields ---
 
-_KINDS: Final[Mapping[object, JsonObject]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    bool: {"type": "boolean"},
-}
-
 
 @functools.cache
-def _names(kind: type[Operation[Any]]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
+def _fields(kind: type[Operation[Any]]) -> Mapping[str, tuple[Any, Meta]]:
+    """Each field with its type, if it is given, and what it is about."""
+    hints = {name: values.hint_of(kind, name) for name in kind.__struct_fields__}
+    return {name: _field(hint) for name, hint in hints.items()}
+
+
+def _field(hint: Any) -> tuple[Any, Meta]:
+    mark = about("")
+    if get_origin(hint) is Annotated:
+        hint, mark = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(inner for inner in get_args(hint) if inner is not NoneType)
+    return hint, mark
+
+
+def _marked(kind: type[Operation[Any]], key: str, wanted: bool) -> tuple[str, ...]:
+    return tuple(name for name, (_, mark) in _fields(kind).items() if (mark.extra or {})[key] is wanted)
 
 
 @functools.cache
 def fields_without_nul(kind: type[Operation[Any]]) -> tuple[str, ...]:
     """The fields whose text must not hold a NUL; see `about`."""
-    return tuple(item.name for item in fields(kind) if not item.metadata["nul"])
+    return _marked(kind, "nul", False)
+
+
+def fields_of_models(kind: type[Operation[Any]]) -> Mapping[str, Schema]:
+    """The fields that a model may give, each with its JSON schema."""
+    return {name: parameters(kind)[name] for name in _marked(kind, "model", True)}
 
 
 @functools.cache
 def parameters(kind: type[Operation[Any]]) -> Mapping[str, Schema]:
     """The fields of an operation, each with its JSON schema."""
-    hints = get_type_hints(kind)
-    return {
-        item.name: {**_schema(hints[item.name]), "description": item.metadata["about"], **item.metadata["schema"]}
-        for item in fields(kind)
-    }
+    return {name: values.schema_of(Annotated[hint, mark]) for name, (hint, mark) in _fields(kind).items()}
 
 
 @functools.cache
 def schema_of(kind: type[Operation[Any]]) -> Schema:
     """The JSON schema of an operation's fields."""
-    required = [item.name for item in fields(kind) if item.default is MISSING]
-    return {
-        "type": "object",
-        "properties": parameters(kind),
-        "required": required,
-        "additionalProperties": False,
-    }
+    required = [item.name for item in fields(kind) if item.required]
+    return values.record(parameters(kind)) | {"required": required, "additionalProperties": False}
 
 
-def _schema(hint: Any) -> JsonObject:
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin is UnionType or NoneType in inside:
-        return _schema(next(one for one in inside if one is not NoneType))
-    if origin is Literal:
-        return {"enum": list(inside)}
-    if origin is Sequence:
-        return {"type": "array", "items": _schema(inside[0])}
-    return {"type": "object"} if origin is Mapping else dict(_KINDS[hint])
+def result_schema(kind: type[Operation[Any]]) -> Schema:
+    """The JSON schema of what `data` returns."""
+    bases = (base for each in kind.__mro__ for base in getattr(each, "__orig_bases__", ()))
+    result = next((get_args(base)[0] for base in bases if get_origin(base) is Operation), None)
+    return values.schema_of(kind.shape or result)

@@ -8,25 +8,22 @@ declared here and nowhere else. The record has an operation by its name and fiel
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 
 from metier import limits
 from metier.errors import BadArguments, ResourceError
 from metier.files import beneath, urls
-from metier.files.digests import digest_of
+from metier.files.digests import FILE_PATTERN, NAME_PATTERN, digest_of
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.policy.rules import skill_request
 from metier.record.events import ResourceRefused, SkillInvoked, SkillsSearched, SkillWarning
-from metier.running.grants.files import FILE_PATTERN, NAME_PATTERN, digests_of
-from metier.session import mentions, recall, recorded_hits, script_runs, tools
+from metier.session import mentions, recall, tools
 from metier.session.context import SessionContext, Steps
 from metier.session.load import load, read_whole
-from metier.session.operation import Operation, about, parameters
+from metier.session.operation import Operation, about, fields_of_models, parameters
 from metier.session.queries import CatalogPrompt, Choose, Commands, MayUse, SystemPrompt
 from metier.session.visibility import By
-from metier.values.json_schema import Schema
 from metier.values.results import (
     Compaction,
     Invocation,
@@ -35,28 +32,29 @@ from metier.values.results import (
     Resource,
     RunResult,
     SearchResult,
+    Tool,
     ToolResult,
 )
-from metier.values.skill import SKILL_FILE, JsonObject, Role, Skill
+from metier.values.skill import SKILL_FILE, Role, Skill
+from metier.values.value import JsonObject, Schema, Value, plain
 
-_BY: Final = about("Who asks. For a model, what is hidden from models does not exist.", model=False)
+_By = Annotated[By, about("Who asks. For a model, what is hidden from models does not exist.", model=False)]
 
 
 # --- loading and reading ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load(Operation[Loaded]):
+class Load(Operation[Loaded], kw_only=True):
     """Load a skill"""
 
     operation: ClassVar[str] = "load"
     rescans: ClassVar[bool] = True
 
-    name: str | None = field(default=None, metadata=about("The name of the skill."))
-    path: str | None = field(default=None, metadata=about("The path of its SKILL.md, where the name is not enough."))
-    arguments: str = field(default="", metadata=about("What the skill should work on.", nul=True))
-    parent: str | None = field(default=None, metadata=about("The skill that asks for this one, if one does."))
-    by: By = field(default="user", metadata=_BY)
+    name: Annotated[str | None, about("The name of the skill.")] = None
+    path: Annotated[str | None, about("The path of its SKILL.md, where the name is not enough.")] = None
+    arguments: Annotated[str, about("What the skill should work on.", nul=True)] = ""
+    parent: Annotated[str | None, about("The skill that asks for this one, if one does.")] = None
+    by: _By = "user"
 
     def perform(self, context: SessionContext) -> Steps[Loaded]:
         skill = context.visibility.find(self.name, self.path, self.by)
@@ -66,19 +64,16 @@ class Load(Operation[Loaded]):
         return load(context, skill, by=self.by, arguments=self.arguments, parent=self.parent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read(Operation[Resource]):
+class Read(Operation[Resource], kw_only=True):
     """Read a file of a skill"""
 
     operation: ClassVar[str] = "read"
     rescans: ClassVar[bool] = True
 
-    name: str = field(metadata=about("The name of the skill, or a skill:// URL.", minLength=1))
-    path: str | None = field(default=None, metadata=about("The file, relative to the skill's folder."))
-    by: By = field(default="user", metadata=_BY)
-    raw: bool = field(
-        default=False, metadata=about("Return the bytes as they are, whole, of any kind of file.", model=False)
-    )
+    name: Annotated[str, about("The name of the skill, or a skill:// URL.", minLength=1)]
+    path: Annotated[str | None, about("The file, relative to the skill's folder.")] = None
+    by: _By = "user"
+    raw: Annotated[bool, about("Return the bytes as they are, whole, of any kind of file.", model=False)] = False
 
     def perform(self, context: SessionContext) -> Steps[Resource]:
         name, path = urls.parse_url(self.name) if self.path is None else (self.name, self.path)
@@ -123,21 +118,20 @@ class Read(Operation[Resource]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search(Operation[SearchResult]):
+class Search(Operation[SearchResult], kw_only=True):
     """Search the catalog, as a step of the session"""
 
     operation: ClassVar[str] = "search"
     rescans: ClassVar[bool] = True
 
-    query: str = field(metadata=about("A name, a path, or words that say what is needed.", nul=True))
-    limit: int | None = field(default=None, metadata=about("How many to return."))
-    scope: str | None = field(default=None, metadata=about("Only skills of this scope."))
-    context: str | None = field(
-        default=None,
-        metadata=about("What else is known: languages, names of files, earlier requests. It counts little.", nul=True),
-    )
-    by: By = field(default="user", metadata=_BY)
+    query: Annotated[str, about("A name, a path, or words that say what is needed.", nul=True)]
+    limit: Annotated[int | None, about("How many to return.")] = None
+    scope: Annotated[str | None, about("Only skills of this scope.")] = None
+    context: Annotated[
+        str | None,
+        about("What else is known: languages, names of files, earlier requests. It counts little.", nul=True),
+    ] = None
+    by: _By = "user"
 
     def perform(self, context: SessionContext) -> Steps[SearchResult]:
         yield
@@ -146,48 +140,53 @@ class Search(Operation[SearchResult]):
         result = context.skills.search(
             self.query, limit=self.limit, scope=self.scope, among=among, context=self.context
         )
-        data = json.dumps(recorded_hits.dump(result)).encode()
+        data = json.dumps(result.recorded()).encode()
         digest = digest_of(data)
         found = SkillsSearched(context.policy.redact(self.query), result.count, digest, result.truncated)
         context.recorder.note(found, artifacts={digest: data})
         return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Operation[RunResult]):
+class Run(Operation[RunResult], kw_only=True):
     """Run a script of a skill in the sandbox"""
 
     operation: ClassVar[str] = "run"
     rescans: ClassVar[bool] = True
 
-    name: str = field(metadata=about("The name of the skill.", minLength=1))
-    script: str = field(metadata=about("The script, such as scripts/check.py.", minLength=1))
-    arguments: Sequence[str] = field(default=(), metadata=about("Its arguments, one item each."))
-    stdin: str | None = field(default=None, metadata=about("What it reads from standard input.", nul=True))
-    files: Mapping[str, str | bytes] | None = field(
-        default=None,
-        metadata=about(
+    name: Annotated[str, about("The name of the skill.", minLength=1)]
+    script: Annotated[str, about("The script, such as scripts/check.py.", minLength=1)]
+    arguments: Annotated[Sequence[str], about("Its arguments, one item each.")] = ()
+    stdin: Annotated[str | None, about("What it reads from standard input.", nul=True)] = None
+    files: Annotated[
+        Mapping[str, str | bytes] | None,
+        about(
             "Files to put into its current folder, by name: the content as base64, or its digest in the record.",
             model=False,
             additionalProperties={"type": "string", "pattern": FILE_PATTERN},
             propertyNames={"pattern": NAME_PATTERN, "maxLength": 50},
             maxProperties=limits.GIVEN_FILES,
         ),
+    ] = None
+    write: Annotated[bool, about("Bring its changes to the working folder back, if policy allows it.", model=False)] = (
+        False
     )
-    write: bool = field(
-        default=False, metadata=about("Bring its changes to the working folder back, if policy allows it.", model=False)
-    )
-    by: By = field(default="user", metadata=_BY)
+    by: _By = "user"
 
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
-        given = super(Run, self).as_dict()
-        return given | {"files": digests_of(self.files)} if self.files else given
+        given = super().as_dict()
+        if not self.files:
+            return given
+        from metier.running.grants.files import digests_of
+
+        return given | {"files": digests_of(self.files)}
 
     def runs_script(self, context: SessionContext) -> bool:
         return True
 
     def perform(self, context: SessionContext) -> Steps[RunResult]:
+        from metier.session import script_runs  # what runs scripts is as much code as a session
+
         skill = context.visibility.find(self.name, None, self.by)
         loads = not context.has_loaded(skill)
         if loads and self.by == "model":
@@ -214,31 +213,27 @@ class Run(Operation[RunResult]):
 # --- what was given before ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output(Operation[Text]):
+class Output(Operation[Text], kw_only=True):
     """Return an earlier result by its ref"""
 
     operation: ClassVar[str] = "output"
 
-    ref: str = field(metadata=about("The ref that came with the result.", minLength=1))
-    start: int = field(default=1, metadata=about("The first line, from 1.", minimum=0))
-    end: int | None = field(default=None, metadata=about("The last line.", minimum=0))
-    grep: str | None = field(default=None, metadata=about("Return only lines that contain this text.", nul=True))
+    ref: Annotated[str, about("The ref that came with the result.", minLength=1)]
+    start: Annotated[int, about("The first line, from 1.", minimum=0)] = 1
+    end: Annotated[int | None, about("The last line.", minimum=0)] = None
+    grep: Annotated[str | None, about("Return only lines that contain this text.", nul=True)] = None
 
     def perform(self, context: SessionContext) -> Steps[Text]:
         text = yield from recall.text_of(context, self.ref)
         return Text(recall.lines_of(text, self.start, self.end, self.grep))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compact(Operation[Compaction]):
+class Compact(Operation[Compaction], kw_only=True):
     """Return what belongs back into a context that its host compacted"""
 
     operation: ClassVar[str] = "compact"
 
-    budget: int = field(
-        default=limits.COMPACTION_CHARACTERS, metadata=about("At most this many characters.", minimum=0)
-    )
+    budget: Annotated[int, about("At most this many characters.", minimum=0)] = limits.COMPACTION_CHARACTERS
 
     def perform(self, context: SessionContext) -> Steps[Compaction]:
         yield
@@ -248,14 +243,13 @@ class Compact(Operation[Compaction]):
 # --- messages and turns ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invoke(Operation[Invocation]):
+class Invoke(Operation[Invocation], kw_only=True):
     """Find the skill that a user's message calls"""
 
     operation: ClassVar[str] = "invoke"
     rescans: ClassVar[bool] = True
 
-    message: str = field(metadata=about("The user's message.", nul=True))
+    message: Annotated[str, about("The user's message.", nul=True)]
 
     @property
     def asker(self) -> By:
@@ -298,18 +292,15 @@ class Invoke(Operation[Invocation]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Value):
     """The answer of an operation that returns nothing."""
 
-    text: str = ""
+    @property
+    def text(self) -> str:
+        return ""
 
-    def as_dict(self) -> JsonObject:
-        return {}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTurn(Operation[Done]):
+class EndTurn(Operation[Done], kw_only=True):
     """Begin the user's next turn: what was granted or injected for the last one is gone"""
 
     operation: ClassVar[str] = "end_turn"
@@ -319,13 +310,12 @@ class EndTurn(Operation[Done]):
         return Done()  # the call itself ends the turn; see `metier.record.state`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirm(Operation[Done]):
+class Confirm(Operation[Done], kw_only=True):
     """Record what a person answered before something was shown. No surface offers it."""
 
     operation: ClassVar[str] = "confirm"
 
-    asked: Sequence[Request] = field(default=(), metadata=about("What the person was asked."))
+    asked: Annotated[Sequence[Request], about("What the person was asked.")] = ()
 
     def check(self) -> None:
         return  # it is made here, and not from what somebody sent
@@ -353,34 +343,32 @@ class Confirm(Operation[Done]):
 # --- tools ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools(Operation[tools.ToolList]):
+class Tools(Operation[tools.ToolList], kw_only=True):
     """List the tools to give to a model"""
 
     operation: ClassVar[str] = "tools"
     recorded: ClassVar[bool] = False
+    shape = list[Tool]
 
-    budget: int | None = field(
-        default=None,
-        metadata=about("At most this many characters for a list of skills, as for the prompt beside it.", minimum=0),
-    )
+    budget: Annotated[
+        int | None, about("At most this many characters for a list of skills, as for the prompt beside it.", minimum=0)
+    ] = None
 
     def perform(self, context: SessionContext) -> Steps[tools.ToolList]:
         yield
         return tools.definitions(context, tool_fields, self.budget)
 
     def data(self, result: tools.ToolList) -> object:
-        return [tool.as_dict() for tool in result.tools]
+        return plain(result.tools)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Operation[ToolResult]):
+class Call(Operation[ToolResult], kw_only=True):
     """Answer a model's tool call"""
 
     operation: ClassVar[str] = "call"
 
-    tool: str = field(metadata=about("The tool, by the name that the profile gives it."))
-    arguments: Mapping[str, object] | None = field(default=None, metadata=about("What the model sent.", nul=True))
+    tool: Annotated[str, about("The tool, by the name that the profile gives it.")]
+    arguments: Annotated[Mapping[str, object] | None, about("What the model sent.", nul=True)] = None
 
     def rescan(self, context: SessionContext) -> None:
         if context.visibility.rescans:
@@ -443,35 +431,34 @@ def tool_operation(role: Role, values: JsonObject) -> Operation[Any]:
 
 def tool_fields(role: Role) -> Mapping[str, Schema]:
     """The fields of a tool's operation that a model may give, each with its JSON schema."""
-    kind = _BY_ROLE[role]
-    declared = {item.name: item for item in fields(kind)}
-    return {name: schema for name, schema in parameters(kind).items() if declared[name].metadata["model"]}
+    return fields_of_models(_BY_ROLE[role])
 
 
 # --- as data ---
 
-OPERATIONS: Final[Mapping[str, type[Operation[Any]]]] = {
-    kind.operation: kind
-    for kind in (
-        Load,
-        Read,
-        Search,
-        Run,
-        Output,
-        Compact,
-        Invoke,
-        EndTurn,
-        CatalogPrompt,
-        SystemPrompt,
-        Tools,
-        Commands,
-        MayUse,
-        Call,
-    )
-}
-"""All operations by name."""
+OperationT = TypeVar("OperationT", bound=type[Operation[Any]])
 
-RECORDED: Final[Mapping[str, type[Operation[Any]]]] = {
-    kind.operation: kind for kind in (*OPERATIONS.values(), Confirm, Choose) if kind.recorded
-}
+OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {}
+"""All operations that surfaces offer, by name. `register` adds one."""
+
+RECORDED: Final[dict[str, type[Operation[Any]]]] = {kind.operation: kind for kind in (Confirm, Choose)}
 """The operations that a record can have, by name."""
+
+
+def register(kind: OperationT) -> OperationT:
+    """Add an operation, also as a decorator of its class. It is then on every surface, by its name and its fields.
+
+    That is `Session.perform`, `session.<name>` of JSON-RPC, an endpoint with its place in the OpenAPI document,
+    `metier/<name>` of MCP, and `metier <name>`. Servers that were built before do not have it.
+    """
+    OPERATIONS[kind.operation] = kind
+    if kind.recorded:
+        RECORDED[kind.operation] = kind
+    return kind
+
+
+for _kind in (
+    *(Load, Read, Search, Run, Output, Compact, Invoke, EndTurn, CatalogPrompt, SystemPrompt, Tools, Commands, MayUse),
+    Call,
+):
+    register(_kind)

@@ -5,8 +5,7 @@ stream of its own, and what a message added to a prompt, by `Choose`, since late
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Self, cast
+from typing import Annotated, ClassVar, Self, cast
 
 from metier.files.text import storable_text
 from metier.hosts.formats import Text
@@ -20,24 +19,19 @@ from metier.values.results import Prompt, WholePrompt
 from metier.values.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPrompt(Operation[Prompt]):
+class CatalogPrompt(Operation[Prompt], kw_only=True):
     """Show the part of a system prompt that lists the skills"""
 
     operation: ClassVar[str] = "prompt"
     recorded: ClassVar[bool] = False
 
-    message: str | None = field(
-        default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
-    )
-    budget: int | None = field(
-        default=None,
-        metadata=about(
-            "At most this many characters (bytes in codelia); by default the host's limit, or 50,000.", minimum=0
-        ),
-    )
-    files: Sequence[str] | None = field(
-        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    message: Annotated[str | None, about("The user's message; it adds skills where the list is cut.", nul=True)] = None
+    budget: Annotated[
+        int | None,
+        about("At most this many characters (bytes in codelia); by default the host's limit, or 50,000.", minimum=0),
+    ] = None
+    files: Annotated[Sequence[str] | None, about("The files being worked on; they decide about skills with paths.")] = (
+        None
     )
 
     def perform(self, context: SessionContext) -> Steps[Prompt]:
@@ -51,25 +45,22 @@ class CatalogPrompt(Operation[Prompt]):
         return of_prompt(result)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemPrompt(Operation[WholePrompt]):
+class SystemPrompt(Operation[WholePrompt], kw_only=True):
     """Show a whole system prompt"""
 
     operation: ClassVar[str] = "system_prompt"
     recorded: ClassVar[bool] = False
 
-    base: str = field(default="", metadata=about("The host's own prompt, which comes first.", nul=True))
-    message: str | None = field(
-        default=None, metadata=about("The user's message; it adds skills where the list is cut.", nul=True)
-    )
-    budget: int | None = field(
-        default=None,
-        metadata=about(
+    base: Annotated[str, about("The host's own prompt, which comes first.", nul=True)] = ""
+    message: Annotated[str | None, about("The user's message; it adds skills where the list is cut.", nul=True)] = None
+    budget: Annotated[
+        int | None,
+        about(
             "At most this many characters for the list of skills; by default the host's limit, or 50,000.", minimum=0
         ),
-    )
-    files: Sequence[str] | None = field(
-        default=None, metadata=about("The files being worked on; they decide about skills with paths.")
+    ] = None
+    files: Annotated[Sequence[str] | None, about("The files being worked on; they decide about skills with paths.")] = (
+        None
     )
 
     def perform(self, context: SessionContext) -> Steps[WholePrompt]:
@@ -82,14 +73,13 @@ class SystemPrompt(Operation[WholePrompt]):
         return of_prompt(result)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choose(Operation[Text]):
+class Choose(Operation[Text], kw_only=True):
     """Record which skills a message added to a prompt. No surface offers it."""
 
     operation: ClassVar[str] = "choose"
 
-    skills: Sequence[Mapping[str, object]] = field(default=(), metadata=about("The name and the path of each."))
-    replaces: bool = field(default=False, metadata=about("Whether earlier ones are no longer shown."))
+    skills: Annotated[Sequence[Mapping[str, object]], about("The name and the path of each.")] = ()
+    replaces: Annotated[bool, about("Whether earlier ones are no longer shown.")] = False
 
     def check(self) -> None:
         return  # it is made here, and not from what somebody sent
@@ -123,8 +113,7 @@ class CommandList(Value):
         return "\n".join(self.commands)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commands(Operation[CommandList]):
+class Commands(Operation[CommandList], kw_only=True):
     """List the slash commands that a host may offer to a user"""
 
     operation: ClassVar[str] = "commands"
@@ -153,15 +142,14 @@ class Allowance(Value):
         return "allowed" if self.allowed else "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MayUse(Operation[Allowance]):
+class MayUse(Operation[Allowance], kw_only=True):
     """Say whether a tool of the host may be used now, by policy and the skills that are active"""
 
     operation: ClassVar[str] = "may_use"
     recorded: ClassVar[bool] = False
 
-    tool: str = field(metadata=about("The tool of the host.", minLength=1))
-    command: str = field(default="", metadata=about("The command that it would run.", nul=True))
+    tool: Annotated[str, about("The tool of the host.", minLength=1)]
+    command: Annotated[str, about("The command that it would run.", nul=True)] = ""
 
     def perform(self, context: SessionContext) -> Steps[Allowance]:
         yield

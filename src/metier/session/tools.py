@@ -5,7 +5,6 @@ says what to do instead; an exception never leaves `answer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from metier import limits
@@ -28,9 +27,9 @@ from metier.running.secrets.storage import stored_secrets
 from metier.session import listing
 from metier.session.context import SessionContext, Steps
 from metier.session.operation import Flaw, Operation, flaw_of
-from metier.values.json_schema import Schema
 from metier.values.results import Tool, ToolResult
-from metier.values.skill import JsonObject, Role, Skill, wire_name
+from metier.values.skill import Role, Skill, wire_name
+from metier.values.value import JsonObject, Schema, Value, replace
 
 BUSY: Final = "BUSY"
 """The code for: as many scripts run as may; the same call may succeed later."""
@@ -40,8 +39,7 @@ ToolOperation = Callable[[Role, JsonObject], Operation[Any]]
 """Makes the operation that a call of a tool asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolList:
+class ToolList(Value):
     """The tools that a model is given."""
 
     tools: tuple[Tool, ...]
@@ -49,9 +47,6 @@ class ToolList:
     @property
     def text(self) -> str:
         return "\n".join(tool.name for tool in self.tools)
-
-    def as_dict(self) -> JsonObject:
-        return {"tools": [tool.as_dict() for tool in self.tools]}
 
 
 # --- definitions ---

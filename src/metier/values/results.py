@@ -5,8 +5,8 @@ a skill, a `Resource` for a file, a `RunResult` for a script, an `Invocation` fo
 for a model's tool call.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from metier.values.grants import Covered, Grant, covered_by
 from metier.values.skill import Fields, Skill
@@ -66,7 +66,8 @@ _TEXTS: Final = (
 )
 
 
-CHOICES: Final = ("once", "always", "no")
+Choice = Literal["once", "always", "no"]
+CHOICES: Final[tuple[Choice, ...]] = ("once", "always", "no")
 """What a person can answer when policy asks."""
 
 
@@ -150,6 +151,22 @@ class SearchResult(Value):
     results: tuple[Hit, ...]
     indexing: IndexProgress | None = None
     """Set while the index is being built: then only names and descriptions were searched."""
+
+    def recorded(self) -> JsonObject:
+        """The result for a record, so that a replay shows what was found then without searching again."""
+        hits = [[hit.skill.path, hit.score, hit.reason, list(hit.matched), hit.details()] for hit in self.results]
+        found: JsonObject = {"truncated": self.truncated, "hits": hits}
+        return found | ({"indexing": list(self.indexing)} if self.indexing else {})
+
+    @classmethod
+    def restored(cls, query: str, data: Mapping[str, Any], find: Callable[[str], Skill]) -> "SearchResult":
+        """The result of such data. `find` gives the skill at a path."""
+        hits: list[Hit] = []
+        for path, score, reason, matched, details in data["hits"]:
+            like = tuple(LikeIt(**one) for one in details.pop("like", ()))
+            hits.append(Hit(find(path), score, reason, tuple(matched), like=like, **details))
+        indexing = IndexProgress(*data["indexing"]) if "indexing" in data else None
+        return cls(query, len(hits), data["truncated"], tuple(hits), indexing)
 
     @property
     def text(self) -> str:
@@ -389,6 +406,16 @@ class WholePrompt(Value):
     """The part that shows the catalog."""
     applied: tuple[tuple[str, int], ...] = ()
     """The skills that stand in every prompt with their whole text: the name and the number of characters of each."""
+
+
+class FrameShown(TypedDict):
+    """A frame of a record as JSON. What else it has depends on its type."""
+
+    type: str
+    seq: Count
+    id: str
+    session_id: str
+    timestamp_ms: int
 
 
 class Tool(Value):

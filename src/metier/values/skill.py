@@ -187,13 +187,12 @@ STAMP: Final = struct.Struct("<qqqQ")
 class Shadowed(Value, gc=False):
     """A valid skill that is not offered because another one has its name. It can still be loaded by its path."""
 
+    json_keys = ("*skill", "shadowed_by=winner.path", "identical")
+
     skill: Skill
     winner: Skill
     identical: bool = False
     """Whether the two files are the same, byte for byte."""
-
-    def as_dict(self) -> JsonObject:
-        return self.skill.as_dict() | {"shadowed_by": self.winner.path, "identical": self.identical}
 
 
 class Skipped(Value, gc=False):
@@ -220,6 +219,13 @@ class Counts(Value):
     @property
     def found(self) -> Count:
         return self.loaded + self.shadowed + self.skipped + self.errors
+
+
+class FileError(Value):
+    """Why a file is no skill."""
+
+    path: str
+    message: str
 
 
 class Changes(Value):

@@ -6,17 +6,18 @@ default anew. Four class variables say what the fields alone do not:
 
 - `json_keys` lists what the JSON has, in its order; by default it is all fields. An entry is the name of a field or of
   a property. `"fit?"` is left out where it is empty, `"line|null"` is null then, and `"root=source.path"` has another
-  name than what it shows.
+  name than what it shows. `"*skill"` shows all keys of that value.
 - `unshown` fields are not in the `repr`, `uncompared` ones count neither for equality nor for the hash, and `unhashed`
   ones not for the hash, because they are mappings.
 
-Invariant: `as_dict(value)` fits `schema_of(type(value))`. Types are read when a schema or JSON is first asked for, and
-not when a class is defined, since starting a process defines a hundred classes.
+Invariant: `as_dict(value)` fits `schema_of(type(value))`, and `mismatch` says in words where data from outside does not
+fit a schema: what is checked and what is documented cannot differ. Types are read when a schema or JSON is first asked
+for, and not when a class is defined, since starting a process defines a hundred classes.
 """
 
-import base64
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from binascii import b2a_base64
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
@@ -38,7 +39,10 @@ from typing import (
 from msgspec import Meta, Struct, StructMeta, field
 from msgspec.structs import replace
 
-__all__ = ["Count", "JsonObject", "Name", "Schema", "Value", "as_dict", "field", "plain", "replace", "schema_of"]
+__all__ = [
+    "Count", "JsonObject", "Meta", "Name", "Schema", "Value", "as_dict", "counted", "field", "hint_of", "mismatch",
+    "plain", "record", "replace", "schema_of",
+]  # fmt: skip
 
 JsonObject = dict[str, Any]
 """A JSON object from input or for output. Its values are unchecked: check a value when you read it."""
@@ -117,11 +121,13 @@ class _Key(NamedTuple):
 
     name: str
     path: str
-    empty: Literal["shown", "left out", "null"] = "shown"
+    empty: Literal["shown", "left out", "null", "merged"] = "shown"
 
     @classmethod
     def parse(cls, entry: str) -> "_Key":
         name, _, path = entry.partition("=")
+        if name.startswith("*"):
+            return cls(name, name[1:], "merged")
         if name.endswith("?"):
             return cls(name[:-1], path or name[:-1], "left out")
         if name.endswith("|null"):
@@ -138,7 +144,7 @@ def _keys(kind: type[Struct]) -> tuple[_Key, ...]:
 @functools.cache
 def _readers(kind: type[Struct]) -> tuple[tuple[str, Callable[[object], Any], str, bool], ...]:
     """How each key is read, and whether its value is JSON as it is."""
-    hints = {key.name: _hint(kind, key.path) for key in _keys(kind)}
+    hints = {key.name: hint_of(kind, key.path) for key in _keys(kind)}
     return tuple((key.name, attrgetter(key.path), key.empty, _is_scalar(hints[key.name])) for key in _keys(kind))
 
 
@@ -147,6 +153,9 @@ def as_dict(value: Struct) -> JsonObject:
     shown: JsonObject = {}
     for name, read, empty, scalar in _readers(type(value)):
         content = read(value)
+        if empty == "merged":
+            shown |= plain(content)
+            continue
         if empty != "shown" and not content and content != b"":  # no bytes are content, too: of an empty file
             if empty == "null":
                 shown[name] = None
@@ -156,19 +165,24 @@ def as_dict(value: Struct) -> JsonObject:
 
 
 def plain(value: Any) -> Any:
-    """Any value as JSON: mappings as `dict`, sequences as `list`, bytes as base64."""
+    """Any value as JSON: mappings as `dict`, sequences as `list`, bytes as base64.
+
+    An iterator stays one, for whoever writes its items as they come.
+    """
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in cast("Mapping[str, object]", value).items()}
     if hasattr(value, "as_dict"):
         return value.as_dict()
+    if isinstance(value, Iterator):
+        return cast("Iterator[object]", value)
     if isinstance(value, Struct):
         return as_dict(value)
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        return b2a_base64(value, newline=False).decode()
     return [plain(item) for item in cast("Sequence[object]", value)]
 
 
@@ -198,7 +212,7 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
-def _hint(kind: Any, path: str) -> Any:
+def hint_of(kind: Any, path: str) -> Any:
     """The type of a field or property, also of one further inside, such as `root.path`."""
     name, _, rest = path.partition(".")
     kind = get_origin(kind) or kind
@@ -207,7 +221,7 @@ def _hint(kind: Any, path: str) -> Any:
         hint = get_type_hints(attribute.fget, include_extras=True)["return"]
     else:
         hint = _hints(kind)[name]
-    return _hint(hint, rest) if rest else hint
+    return hint_of(hint, rest) if rest else hint
 
 
 def _is_scalar(hint: Any) -> bool:
@@ -237,9 +251,16 @@ def _class_schema(kind: type[Any], inside: tuple[Any, ...]) -> JsonObject:
     if not hasattr(kind, "__mro__"):
         return {}  # a type variable, for example: it can be anything
     if issubclass(kind, Struct):
-        keys = {key: schema_of(_hint(kind, key.path)) for key in _keys(kind)}
-        every = {key.name: _shown(schema, key.empty) for key, schema in keys.items()}
-        return record(every, [key.name for key in keys if key.empty == "left out"])
+        properties, optional = dict[str, JsonObject](), list[str]()
+        for key in _keys(kind):
+            schema = schema_of(hint_of(kind, key.path))
+            if key.empty == "merged":
+                properties |= schema["properties"]
+                optional += (name for name in schema["properties"] if name not in schema["required"])
+            else:
+                properties[key.name] = _shown(schema, key.empty)
+                optional += [key.name] if key.empty == "left out" else []
+        return record(properties, optional)
     if is_typeddict(kind) or hasattr(kind, "_fields"):
         return record(
             {name: schema_of(one) for name, one in _hints(kind).items()}, getattr(kind, "__optional_keys__", ())
@@ -247,7 +268,7 @@ def _class_schema(kind: type[Any], inside: tuple[Any, ...]) -> JsonObject:
     if issubclass(kind, Mapping):
         items = schema_of(inside[1]) if inside else {}
         return {"type": "object"} | ({"additionalProperties": items} if items else {})
-    if issubclass(kind, Sequence | frozenset):
+    if issubclass(kind, Iterable):
         return {"type": "array", "items": schema_of(inside[0]) if inside else {}}
     return {}
 
@@ -290,3 +311,73 @@ def _shown(schema: JsonObject, empty: str) -> JsonObject:
 
 def _types(schema: JsonObject) -> list[str]:
     return [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
+
+
+# --- checks ---
+
+_CLASSES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "object": Mapping,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+}
+
+_NAMES: Final[Mapping[str, str]] = {
+    "object": "a JSON object",
+    "array": "a list",
+    "string": "text",
+    "boolean": "true or false",
+    "null": "null",
+    "number": "a number",
+    "integer": "a whole number",
+}
+
+
+def mismatch(value: object, schema: Schema, where: str) -> str:
+    """Why a value does not fit a schema, in words; empty where it does."""
+    kinds = schema.get("type")
+    allowed = [kinds] if isinstance(kinds, str) else list(kinds or ())
+    if allowed and not any(_is_a(value, kind) for kind in allowed):
+        return f"{where} must be {' or '.join(_NAMES[kind] for kind in allowed)}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where} must be one of: {', '.join(map(str, schema['enum']))}"
+    if isinstance(value, Mapping):
+        return _object_mismatch(cast("Mapping[str, object]", value), schema)
+    if isinstance(value, list) and "items" in schema:
+        items = cast("list[object]", value)
+        return next((wrong for item in items if (wrong := mismatch(item, schema["items"], f"each of {where}"))), "")
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        return f"{where} must not be empty"
+    if isinstance(value, int | float) and value < schema.get("minimum", value):
+        return f"{where} must be at least {schema['minimum']}"
+    if isinstance(value, int | float) and value > schema.get("maximum", value):
+        return f"{where} must be at most {schema['maximum']}"
+    return ""
+
+
+def _object_mismatch(given: Mapping[str, object], schema: Schema) -> str:
+    for key in schema.get("required", ()):
+        if key not in given:
+            return f"{key} is missing"
+    known: Mapping[str, Schema] = schema.get("properties", {})
+    for key, value in given.items():
+        if key in known:
+            if wrong := mismatch(value, known[key], key):
+                return wrong
+        elif schema.get("additionalProperties") is False:
+            return f"{key} is not known; known: {', '.join(known) or 'nothing'}"
+    return ""
+
+
+def counted(value: object, schema: Schema) -> object:
+    """The value with a whole number as an `int`: JSON has one kind of number, and 3.0 is a whole one."""
+    return int(value) if schema.get("type") == "integer" and isinstance(value, float) else value
+
+
+def _is_a(value: object, kind: str) -> bool:
+    if kind == "integer":
+        whole = isinstance(value, float) and value.is_integer()
+        return not isinstance(value, bool) and (isinstance(value, int) or whole)
+    return isinstance(value, _CLASSES[kind]) and (kind == "boolean" or not isinstance(value, bool))

@@ -15,7 +15,9 @@ import pytest
 
 from calling import Run
 from forking import METIER
-from metier.surfaces.cli import cli, failure, main, registry, shapes
+from metier.surfaces.cli import cli, failure, main, registry
+from metier.surfaces.cli.json_schema import Failed, Warned
+from metier.values.value import schema_of
 from piping import reading
 from worlds import World
 
@@ -24,8 +26,8 @@ def error(text: str) -> dict[str, Any]:
     """The error on stderr, whose lines are JSON objects, and which comes last."""
     lines = [json.loads(line) for line in text.splitlines()]
     for line in lines[:-1]:
-        jsonschema.validate(line, dict(shapes.WARNING))
-    jsonschema.validate(lines[-1], dict(shapes.ERROR))
+        jsonschema.validate(line, schema_of(Warned))
+    jsonschema.validate(lines[-1], schema_of(Failed))
     return lines[-1]["error"]
 
 
@@ -127,7 +129,7 @@ def test_warnings_are_objects_too(mixed: World, run: Run, monkeypatch: pytest.Mo
     result = run("load", "pdf", "--json")
     assert result.json["skill"]["name"] == "pdf"
     (line,) = result.err.splitlines()
-    jsonschema.validate(json.loads(line), dict(shapes.WARNING))
+    jsonschema.validate(json.loads(line), schema_of(Warned))
     assert "events are not kept" in line
 
 

@@ -11,7 +11,9 @@ import jsonschema
 import pytest
 
 from calling import Run
-from metier.surfaces.cli import cli, registry, shapes
+from metier.surfaces.cli import cli, registry
+from metier.surfaces.cli.json_schema import Failed, printed, schema_for
+from metier.values.value import schema_of
 from worlds import World
 
 pytest_plugins = ["surfaces.cli.cli_fixtures"]
@@ -29,7 +31,8 @@ def closed(schema: Any) -> Any:
     return {"additionalProperties": False, **found} if "properties" in found else found
 
 
-CLOSED = {name: closed(shape) for name, shape in shapes.SHAPES.items()}
+SCHEMAS = dict(printed(cli))
+CLOSED = {name: closed(schema) for name, schema in SCHEMAS.items()}
 
 COMMANDS = {
     "list": ["list --json", "list --json --all --profile omp"],
@@ -112,10 +115,10 @@ def paths(group: click.Group, before: str = "") -> list[str]:
 def test_every_command_has_a_group_and_a_schema() -> None:
     listed = [name for group in registry.GROUPS.values() for name in group]
     assert len(listed) == len(set(listed))
-    assert set(paths(cli)) == set(shapes.SHAPES) | set(shapes.PROTOCOLS)
-    assert set(shapes.SHAPES) == set(COMMANDS) | set(ELSEWHERE)
-    for shape in (*shapes.SHAPES.values(), shapes.ERROR, shapes.WARNING, shapes.schema_of("")):
-        jsonschema.Draft202012Validator.check_schema(dict(shape))
+    assert set(paths(cli)) == {*SCHEMAS, "mcp", "rpc"}, "those two speak a protocol instead"
+    assert set(SCHEMAS) == set(COMMANDS) | set(ELSEWHERE)
+    for schema in (*SCHEMAS.values(), schema_for(cli, "")):
+        jsonschema.Draft202012Validator.check_schema(dict(schema))
 
 
 def fits(name: str, out: str) -> None:
@@ -144,7 +147,7 @@ def test_what_is_printed_fits_the_schema(
                 told = json.loads(result.err.splitlines()[-1]) if "--json" in line else {}
                 assert told or name in LINES, line
                 if "error" in told:
-                    jsonschema.validate(told, dict(shapes.ERROR))
+                    jsonschema.validate(told, schema_of(Failed))
                 continue
             fits(name, result.out)
             printed.add(name)
@@ -164,7 +167,7 @@ def test_the_schema_is_printed(run: Run) -> None:
         "policy list",
         "policy revoke",
     }
-    assert set(run("--json-schema").json["$defs"]) == {*shapes.SHAPES, "error", "warning"}
+    assert set(run("--json-schema").json["$defs"]) == {*SCHEMAS, "error", "warning"}
     assert run("show", "--json-schema").code == 0, "arguments are not needed"
 
 

@@ -8,7 +8,6 @@ interrupted is completed by running it again.
 
 import base64
 import binascii
-import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
@@ -124,6 +123,8 @@ def read_lines(stream: TextIO, name: str = "") -> Iterator[str]:
 
 def import_lines(store: Store, lines: Iterable[str]) -> Imported:
     """Check all lines, then write those that are new. See `Store.import_lines`."""
+    import tempfile  # slow to import, and only an export needs it
+
     with tempfile.SpooledTemporaryFile(_BYTES, "w+", encoding="utf-8", newline="\n") as kept:
         for line in _checked(store, lines):
             kept.write(line + "\n")

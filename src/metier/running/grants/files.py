@@ -7,20 +7,16 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from metier import limits
 from metier.errors import BadArguments, ResourceError, StoreError
-from metier.files.digests import PATTERN, digest_of, is_digest
+from metier.files.digests import digest_of, is_digest
 from metier.files.text import storable_text
 from metier.running.grants import RunGrant
 from metier.running.sandbox import NO_FILES, Job
 from metier.running.scripts import WantedRun
 from metier.values.skill import JsonObject
-
-NAME_PATTERN: Final = r"^\w[\w .()+,=@-]*$"
-FILE_PATTERN: Final = rf"^(?:{PATTERN}|(?:[A-Za-z0-9+/]{{4}})*(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=)?)$"
-"""What a client can always send as the name and the content of a file."""
 
 
 class GivenFile(NamedTuple):

@@ -7,7 +7,6 @@ encrypted or printed in parts with other text between them is not found.
 
 import base64
 import bisect
-import html
 import itertools
 import json
 import re
@@ -204,6 +203,8 @@ def _escaped(text: str) -> Iterator[str]:
         yield quoted[1:-1].replace("'", "\\'")
     yield shlex.quote(text)[1:-1] if "'" in text else text
     yield text.replace("'", "'\\''")
+    import html  # with its table of entities, which only a run needs
+
     yield html.escape(text)
     yield html.escape(text, quote=False)
     yield html.escape(text).replace("&#x27;", "&#39;")

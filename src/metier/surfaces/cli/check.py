@@ -21,6 +21,7 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, Severity
+from metier.values.value import Value
 
 # --- SARIF, which `validate` prints, too ---
 
@@ -118,11 +119,23 @@ _REASONS: Final = ("host-elsewhere", "host-left-out", "host-shadowed", "host-hid
 _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
+class CheckedSkill(Value):
+    path: str
+    verdicts: Sequence[HostVerdict]
+
+
+class Checked(Value):
+    hosts: Sequence[str]
+    passed: bool
+    skills: Iterator[CheckedSkill]
+
+
 @command(
     "check",
     "metier check .agents/skills/release-notes",
     "metier check --host codex --host gemini-cli .agents/skills",
     "metier check --sarif . > skills.sarif",
+    prints=Checked,
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @option(
@@ -173,8 +186,8 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
             kept = [one for one in told if context.verbose or one.severity != "info"]
             output.json_out(sarif_log(sorted(kept, key=_rank), project_of(cwd), "check"))
         elif context.as_json:
-            listed = ({"path": each[0].path, "verdicts": [v.as_dict() for v in each]} for each in skills)
-            output.json_out({"hosts": list(counts), "passed": not failed, "skills": listed})
+            listed = (CheckedSkill(each[0].path, each) for each in skills)
+            output.json_out(Checked(list(counts), not failed, listed))
         else:
             first, second = next(skills), next(skills, None)
             if second is None:

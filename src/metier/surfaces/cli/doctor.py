@@ -5,7 +5,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict, cast
 
 import click
 
@@ -24,7 +24,9 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
-from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Skill
+from metier.surfaces.cli.policy import RulePrinted, printed
+from metier.values.skill import SKILL_FILE, Counts, Diagnostic, Skill
+from metier.values.value import Count, Meta, Value
 
 if TYPE_CHECKING:
     from metier.hosts.schema import RunRules
@@ -39,7 +41,68 @@ class Part(NamedTuple):
     about: str
 
 
-@command("doctor", "metier doctor --profile omp", "metier doctor release-notes")
+class MachineFacts(TypedDict):
+    version: str
+    python: str
+    platform: str
+    profile: str
+    cwd: str
+    project: str
+    home: str
+    config: str
+
+
+class SandboxPromise(NamedTuple):
+    """A promise of the sandbox, and whether it was kept."""
+
+    promise: str
+    held: bool
+    detail: str
+
+
+class SettledRoot(NamedTuple):
+    path: str
+    source: str
+    exists: bool
+
+
+class MachineReport(Value, kw_only=True):
+    json_keys = ("*facts", "parts", "sandbox", "settings", "roots", "counts", "diagnostics")
+
+    facts: MachineFacts
+    parts: Sequence[Part]
+    sandbox: Sequence[SandboxPromise]
+    settings: Mapping[str, str]
+    roots: Sequence[SettledRoot]
+    counts: Counts
+    diagnostics: Sequence[Diagnostic]
+
+
+State = Literal["here", "missing", "hidden", "not-given", "wanted"]
+"""`hidden` is a program that is here and that a sandbox does not see. A package is `wanted`: a run installs it."""
+
+
+class Need(NamedTuple):
+    """One thing that scripts of the skill need."""
+
+    kind: Literal["interpreter", "program", "secret", "package"]
+    name: str
+    state: State
+    where: tuple[str, ...]
+    help: str = ""
+
+
+class SkillNeeds(Value):
+    skill: str
+    path: str
+    ready: bool
+    needs: Sequence[Need]
+
+
+_REPORT: Final = MachineReport | Annotated[SkillNeeds, Meta(description="With a SKILL.")]
+
+
+@command("doctor", "metier doctor --profile omp", "metier doctor release-notes", prints=_REPORT)
 @click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
 def doctor_command(context: Context, skill_name: str | None) -> int:
     """Show what works here, what is missing, and where each setting comes from.
@@ -60,16 +123,16 @@ def doctor_command(context: Context, skill_name: str | None) -> int:
     return 0
 
 
-def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> dict[str, object]:
-    return {
-        **_facts(skills),
-        "parts": [part._asdict() for part in parts],
-        "sandbox": [finding._asdict() for finding in promises],
-        "settings": dict(skills.settings.origins),
-        "roots": [{"path": r.path, "source": r.source, "exists": os.path.isdir(r.path)} for r in skills.roots],
-        "counts": skills.counts.as_dict(),
-        "diagnostics": [diagnostic.as_dict() for diagnostic in _of_settings(skills)],
-    }
+def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> "MachineReport":
+    return MachineReport(
+        facts=cast("MachineFacts", _facts(skills)),
+        parts=parts,
+        sandbox=[SandboxPromise(*finding) for finding in promises],
+        settings=skills.settings.origins,
+        roots=[SettledRoot(root.path, root.source, os.path.isdir(root.path)) for root in skills.roots],
+        counts=skills.counts,
+        diagnostics=_of_settings(skills),
+    )
 
 
 def _print(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> None:
@@ -145,19 +208,7 @@ def _yes(value: bool) -> str:
 
 # --- what a skill lacks ---
 
-State = Literal["here", "missing", "hidden", "not-given", "wanted"]
-"""`hidden` is a program that is here and that a sandbox does not see. A package is `wanted`: a run installs it."""
 _LACKS = ("missing", "hidden", "not-given")
-
-
-class Need(NamedTuple):
-    """One thing that scripts of the skill need."""
-
-    kind: Literal["interpreter", "program", "secret", "package"]
-    name: str
-    state: State
-    where: tuple[str, ...]
-    help: str = ""
 
 
 def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
@@ -173,8 +224,7 @@ def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
     ]
     lacks = [need for need in needs if need.state in _LACKS]
     if context.as_json:
-        found = {"skill": skill.name, "path": skill.path, "ready": not lacks}
-        output.json_out({**found, "needs": [need._asdict() for need in needs]})
+        output.json_out(SkillNeeds(skill.name, skill.path, not lacks, needs))
     elif needs:
         rows = [(need.kind, need.name, need.state, ", ".join(need.where)) for need in needs]
         output.table(("need", "name", "state", "named in"), rows, whole=True)
@@ -260,10 +310,50 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
+class RunsPrinted(Value):
+    verdict: Verdict
+    why: str
+
+
+class GivenPrinted(Value):
+    json_keys = ("verdict", "*rule")
+
+    verdict: Literal["deny", "allow"]
+    rule: RulePrinted
+
+
+class ScriptPrinted(TypedDict):
+    script: str
+    runs: Count
+    exit_codes: Mapping[str, Count]
+    last_ms: int
+
+
+class UsedPrinted(TypedDict):
+    runs: Count
+    refused: Count
+    unsandboxed: Count
+    last_ms: int | None
+    scripts: Sequence[ScriptPrinted]
+    grants: Mapping[str, Count]
+    secrets: Mapping[str, Count]
+    hosts: Mapping[str, Count]
+
+
+class CapabilitiesPrinted(Value, kw_only=True):
+    skill: str
+    path: str
+    digest: str
+    names: NamedCapabilities
+    runs: RunsPrinted
+    given: Sequence[GivenPrinted]
+    used: UsedPrinted
+
+
 class GivenByPolicy(NamedTuple):
     """A rule in force that is about the scripts of the skill."""
 
-    verdict: Verdict
+    verdict: Literal["deny", "allow"]
     rule: Rule
 
     @property
@@ -271,11 +361,8 @@ class GivenByPolicy(NamedTuple):
         """What the rule is limited to, besides the skill."""
         return {key: value for key, value in self.rule.as_dict().items() if key not in _PLACE}
 
-    def as_dict(self) -> JsonObject:
-        return {"verdict": self.verdict, **self.rule.as_dict()}
 
-
-@command("caps", "metier caps release-notes", "metier caps release-notes --json")
+@command("caps", "metier caps release-notes", "metier caps release-notes --json", prints=CapabilitiesPrinted)
 @click.argument("skill_name", metavar="SKILL", shell_complete=complete_skill)
 def caps_command(context: Context, skill_name: str) -> None:
     """Show what a skill names in its files, what policy gives it, and what it used in recorded runs.
@@ -297,15 +384,15 @@ def caps_command(context: Context, skill_name: str) -> None:
         seen = UsedCapabilities()
     if context.as_json:
         output.json_out(
-            {
-                "skill": skill.name,
-                "path": skill.path,
-                "digest": tree.digest,
-                "names": named.as_dict(),
-                "runs": {"verdict": runs.verdict, "why": runs.why},
-                "given": [one.as_dict() for one in given],
-                "used": seen.as_dict(),
-            }
+            CapabilitiesPrinted(
+                skill=skill.name,
+                path=skill.path,
+                digest=tree.digest,
+                names=named,
+                runs=RunsPrinted(runs.verdict, runs.why),
+                given=[GivenPrinted(one.verdict, printed(one.rule)) for one in given],
+                used=cast("UsedPrinted", seen.as_dict()),
+            )
         )
         return
     output.facts([("skill", skill.name), ("path", skill.path), ("digest", tree.digest)], whole=("path", "digest"))
@@ -320,7 +407,7 @@ def caps_command(context: Context, skill_name: str) -> None:
 def _given(policy: Policy, skill: Skill, digest: str) -> Iterator[GivenByPolicy]:
     """The rules about grants that cover this skill, whatever else they are limited to."""
     rules = policy.rules()
-    lists: tuple[tuple[Verdict, Sequence[Rule]], ...] = (("deny", rules.deny), ("allow", rules.allow))
+    lists: tuple[tuple[Literal["deny", "allow"], Sequence[Rule]], ...] = (("deny", rules.deny), ("allow", rules.allow))
     for verdict, found in lists:
         for rule in found:
             if not rule.tool.startswith(_GRANTS):

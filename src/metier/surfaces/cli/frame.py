@@ -50,16 +50,25 @@ class SuggestingGroup(click.Group):
         return f". Commands: {', '.join(names)}." if len(names) <= 10 else "."
 
 
+class PrintingCommand(click.Command):
+    """A command that says what it prints with `--json`."""
+
+    prints: Any = None
+
+
 def command(
-    name: str, *examples: str, of: click.Group | None = None, sessions: bool = False
+    name: str, *examples: str, prints: Any = None, of: click.Group | None = None, sessions: bool = False
 ) -> Callable[[Function], click.Command]:
     """Make a function a command, which gets the `Context` as its first argument.
 
-    With `of`, it is a command of that group. With `sessions`, it has the options of commands that open sessions.
+    `prints` is the type of what it prints with `--json`, or a sentence on why it prints none. With `of`, it is a
+    command of that group. With `sessions`, it has the options of commands that open sessions.
     """
 
     def decorate(function: Function) -> click.Command:
-        made = with_options(click.command(name, epilog=_epilog(examples))(called(function)), sessions)
+        make = click.command(name, PrintingCommand, epilog=_epilog(examples))
+        made = with_options(make(called(function)), sessions)
+        made.prints = prints
         if of is not None:
             of.add_command(made)
         return made
@@ -144,9 +153,9 @@ def _print_schema(context: click.Context, parameter: click.Parameter, wanted: bo
     """Print what `--json` prints as a JSON Schema, and exit."""
     if not wanted or context.resilient_parsing:
         return
-    from metier.surfaces.cli import shapes
+    from metier.surfaces.cli.json_schema import schema_for
 
-    output.json_out(shapes.schema_of(context.command_path.partition("metier")[2].strip()))
+    output.json_out(schema_for(context.command, context.command_path.partition("metier")[2].strip()))
     context.exit()
 
 

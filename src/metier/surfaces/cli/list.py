@@ -1,7 +1,8 @@
 """`list` and `show`: the catalog, and one skill."""
 
 import os
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, Literal
 
 import click
 
@@ -13,13 +14,58 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.skill import Changes, Diagnostic, Skill
+from metier.values.skill import Changes, Counts, Diagnostic, FileError, Root, Shadowed, Skill, Skipped
+from metier.values.value import Count, Meta, Value
 
 _NAMED: Final = 20
 """How many names are on a line of --watch. A checkout of another branch may change thousands."""
 
 
-@command("list", "metier list --scope repo", "metier list --all --profile codelia", "metier list --watch --json")
+class SearchedRoot(Value):
+    json_keys = ("path=root.path", "scope=root.scope", "source=root.source", "exists", "count")
+
+    root: Root
+    exists: bool
+    count: Count = 0
+
+
+class CatalogPrinted(Value, kw_only=True):
+    """The catalog. A large one is written item by item, and never held as a whole."""
+
+    profile: str
+    roots: Sequence[SearchedRoot]
+    skills: Iterator[Skill]
+    shadowed: Iterator[Shadowed]
+    skipped: Iterator[Skipped]
+    diagnostics: Iterator[Diagnostic]
+    errors: Iterator[FileError]
+    truncated: bool
+    counts: Counts
+
+
+class CatalogWatched(Value, kw_only=True):
+    event: Literal["catalog"] = "catalog"
+    profile: str
+    skills: Sequence[Skill]
+    errors: Sequence[Diagnostic]
+
+
+class CatalogChanged(Value, kw_only=True):
+    event: Literal["changed"] = "changed"
+    added: Sequence[Skill]
+    removed: Sequence[str]
+    changed: Sequence[Skill]
+    errors: Sequence[Diagnostic]
+
+
+@command(
+    "list",
+    "metier list --scope repo",
+    "metier list --all --profile codelia",
+    "metier list --watch --json",
+    prints=CatalogPrinted
+    | Annotated[CatalogWatched | CatalogChanged, Meta(description="With --watch, one such object per line.")],
+)
 @option("--all", "Include what is shadowed, left out or broken.", "everything")
 @option("--scope S", "Show only skills of this scope, such as repo or user.")
 @option("--watch", "Keep running, and print a line for each change; with --json, JSON lines.")
@@ -52,29 +98,21 @@ def _show(context: Context, skills: Skills, everything: bool, scope: str | None)
         _summary(skills, bool(shown), everything)
 
 
-def _catalog(skills: Skills, shown: list[Skill]) -> dict[str, object]:
-    """What `--json` prints. A large catalog is written item by item, and never held as a whole."""
+def _catalog(skills: Skills, shown: list[Skill]) -> "CatalogPrinted":
     catalog = skills.catalog
-    return {
-        "profile": skills.profile.name,
-        "roots": [
-            {
-                "path": root.path,
-                "scope": root.scope,
-                "source": root.source,
-                "exists": os.path.isdir(root.path),
-                "count": catalog.per_root.get(root.path, 0),
-            }
-            for root in skills.roots
+    return CatalogPrinted(
+        profile=skills.profile.name,
+        roots=[
+            SearchedRoot(root, os.path.isdir(root.path), catalog.per_root.get(root.path, 0)) for root in skills.roots
         ],
-        "skills": (skill.as_dict() for skill in shown),
-        "shadowed": (entry.as_dict() for entry in skills.shadowed),
-        "skipped": (entry.as_dict() for entry in skills.skipped),
-        "diagnostics": (diagnostic.as_dict() for diagnostic in skills.diagnostics),
-        "errors": ({"path": d.path, "message": d.message} for d in skills.errors),
-        "truncated": catalog.truncated,
-        "counts": skills.counts.as_dict(),
-    }
+        skills=iter(shown),
+        shadowed=iter(skills.shadowed),
+        skipped=iter(skills.skipped),
+        diagnostics=iter(skills.diagnostics),
+        errors=(FileError(d.path, d.message) for d in skills.errors),
+        truncated=catalog.truncated,
+        counts=skills.counts,
+    )
 
 
 def _the_rest(skills: Skills) -> None:
@@ -119,14 +157,8 @@ def _follow(context: Context, skills: Skills, everything: bool, scope: str | Non
     last = skills.catalog
     with Watcher(skills, pending.put) as watcher:
         if context.as_json:
-            _json_line(
-                {
-                    "event": "catalog",
-                    "profile": skills.profile.name,
-                    "skills": [skill.as_dict() for skill in _shown(skills, scope)],
-                    "errors": [diagnostic.as_dict() for diagnostic in skills.errors],
-                }
-            )
+            shown = _shown(skills, scope)
+            _json_line(CatalogWatched(profile=skills.profile.name, skills=shown, errors=skills.errors))
         else:
             _show(context, skills, everything, scope)
         try:
@@ -148,15 +180,10 @@ def _report(context: Context, skills: Skills, changes: Changes, broken: set[Diag
     errors = sorted(broken, key=lambda diagnostic: diagnostic.path)
     if context.as_json:
         by_name = skills.catalog.by_name
-        _json_line(
-            {
-                "event": "changed",
-                "added": [skill.as_dict() for name in changes.added for skill in by_name.get(name, ())],
-                "removed": list(changes.removed),
-                "changed": [skill.as_dict() for name in changes.changed for skill in by_name.get(name, ())],
-                "errors": [diagnostic.as_dict() for diagnostic in errors],
-            }
+        added, changed = (
+            [skill for name in names for skill in by_name.get(name, ())] for names in (changes.added, changes.changed)
         )
+        _json_line(CatalogChanged(added=added, removed=changes.removed, changed=changed, errors=errors))
         return
     if changes:
         marked = [
@@ -185,14 +212,30 @@ def _errors(catalog: Catalog) -> set[Diagnostic]:
     return {diagnostic for diagnostic in catalog.diagnostics if diagnostic.severity == "error"}
 
 
-def _json_line(data: dict[str, object]) -> None:
+def _json_line(data: Value) -> None:
     import json
 
     # ASCII only, because some readers also split lines at Unicode line separators.
-    click.echo(json.dumps(data, default=str))
+    click.echo(json.dumps(data.as_dict(), default=str))
 
 
-@command("show", "metier show release-notes", "metier show ./skills/pdf/SKILL.md")
+class SkillPrinted(Value, kw_only=True):
+    json_keys = (
+        "*skill", "files=listing.files", "files_truncated=listing.truncated", "files_left_out",
+        "shadowed_by|null", "diagnostics",
+    )  # fmt: skip
+
+    skill: Skill
+    listing: Listing
+    shadowed_by: str
+    diagnostics: Sequence[Diagnostic]
+
+    @property
+    def files_left_out(self) -> Count:
+        return self.listing.left_out
+
+
+@command("show", "metier show release-notes", "metier show ./skills/pdf/SKILL.md", prints=SkillPrinted)
 @click.argument("name", shell_complete=complete_skill)
 def show_command(context: Context, name: str) -> None:
     """Show one skill, by name or path: its fields, files and diagnostics."""
@@ -202,9 +245,7 @@ def show_command(context: Context, name: str) -> None:
     notes = [d for d in skills.diagnostics if d.path == skill.path]
     shadowed_by = next((e.winner.path for e in skills.shadowed if e.skill.path == skill.path), "")
     if context.as_json:
-        shown = skill.as_dict() | {"files": list(listing.files), "files_truncated": listing.truncated}
-        shown |= {"files_left_out": listing.left_out}
-        output.json_out(shown | {"shadowed_by": shadowed_by or None, "diagnostics": [d.as_dict() for d in notes]})
+        output.json_out(SkillPrinted(skill=skill, listing=listing, shadowed_by=shadowed_by, diagnostics=notes))
         return
     who = [
         who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may

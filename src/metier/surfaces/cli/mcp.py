@@ -19,7 +19,7 @@ from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import Function, command, group, option
 from metier.surfaces.clients import changes, programs
-from metier.values.value import replace
+from metier.values.value import Value, replace
 
 _TRIES: Final = 20
 """How often a change that needs no answer is planned again because another process changed the file."""
@@ -92,6 +92,14 @@ _host = click.argument("host", type=click.Choice([*programs.CLIENTS]))
 _name = option("--name NAME", "The name of the server in the client.", default=programs.NAME, show_default=True)
 
 
+class ClientChange(Value):
+    json_keys = ("host", "*change", "written")
+
+    host: str
+    change: changes.Change
+    written: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """Which entry a command is about."""
@@ -108,6 +116,7 @@ class _Wanted:
     "metier mcp add claude-code",
     "metier mcp add codex --yes --profile codex",
     "metier mcp add vscode --project",
+    prints=ClientChange,
     of=mcp_group,
     sessions=True,
 )
@@ -156,7 +165,13 @@ def mcp_add(
         click.echo("note: the entry has paths of this machine, which hold for you only", err=True)
 
 
-@command("remove", "metier mcp remove claude-code", "metier mcp remove vscode --project --yes", of=mcp_group)
+@command(
+    "remove",
+    "metier mcp remove claude-code",
+    "metier mcp remove vscode --project --yes",
+    prints=ClientChange,
+    of=mcp_group,
+)
 @_host
 @_name
 @option("--project", "Change the file of this project instead of yours.")
@@ -235,7 +250,7 @@ def _confirm(wanted: _Wanted, change: changes.Change) -> None:
 
 def _as_json(wanted: _Wanted, change: changes.Change, *, written: bool) -> None:
     if wanted.context.as_json:
-        output.json_out({"host": wanted.host, **change.as_dict(), "written": written})
+        output.json_out(ClientChange(wanted.host, change, written))
 
 
 _NOT_OF_THE_SERVER: Final = ("as_json", "quiet", "verbose", "home")

@@ -12,10 +12,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
+from msgspec import Struct
 
 from metier import limits
 from metier.files.shapes import is_iterator, is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
+from metier.values.value import as_dict
 
 if TYPE_CHECKING:
     from metier.values.skill import Diagnostic
@@ -174,7 +176,7 @@ def facts(pairs: Iterable[tuple[str, str]], mark: Callable[[str], str] = str, wh
 
 
 def json_out(data: object) -> None:
-    """Print one JSON document. The values of a table may be iterators, whose items are printed as they come."""
+    """Print one JSON document: a value, or data. An iterator's items are printed as they come."""
     pending: list[str] = []
     size = 0
     for part in _document(data):
@@ -199,7 +201,7 @@ def _document(data: object) -> Iterator[str]:
     """JSON with one line for each key and each list item, which is readable and uses the fast encoder."""
     import json
 
-    encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+    encode = json.JSONEncoder(ensure_ascii=False, default=_as_json).encode
 
     def items(values: Iterable[object], indent: str) -> Iterator[str]:
         start = f"[\n{indent}  "
@@ -208,6 +210,8 @@ def _document(data: object) -> Iterator[str]:
             start = f",\n{indent}  "
         yield f"\n{indent}]" if start[0] == "," else "[]"
 
+    if isinstance(data, Struct):
+        data = as_dict(data)
     if is_table(data):
         yield "{\n"
         for number, (key, value) in enumerate(data.items()):
@@ -221,6 +225,10 @@ def _document(data: object) -> Iterator[str]:
         yield from items(data, "")
     else:
         yield encode(data)
+
+
+def _as_json(value: object) -> object:
+    return as_dict(value) if isinstance(value, Struct) else str(value)
 
 
 def diagnostic(d: "Diagnostic", cwd: str, *, source: bool = True) -> None:

@@ -15,7 +15,8 @@ from metier.surfaces.cli.failure import Cancelled
 from metier.surfaces.cli.frame import command, option
 from metier.surfaces.tui.model import ALL, Picker, PickerEntry
 from metier.surfaces.tui.plain import Dialogue
-from metier.values.results import Request
+from metier.values.results import Loaded, Request
+from metier.values.skill import Skill
 
 
 @command(
@@ -24,6 +25,7 @@ from metier.values.results import Request
     'metier show "$(metier pick)"',
     "metier pick pdf --scope repo --print path",
     "metier pick --plain",
+    prints=Skill | Loaded,
 )
 @click.argument("query", required=False, default="")
 @option(
@@ -54,9 +56,9 @@ def pick_command(context: Context, query: str, what: str, scope: str | None, pro
         raise Cancelled("nothing was chosen")
     if what == "load":
         loaded = context.open_session(None if plain else _confirm, surface="tui").load(path=entry.path)
-        context.answer(loaded.as_dict(), loaded.text)
+        context.answer(loaded, loaded.text)
     else:
-        context.answer(entry.skill.as_dict(), entry.path if what == "path" else picker.name_or_path(entry))
+        context.answer(entry.skill, entry.path if what == "path" else picker.name_or_path(entry))
 
 
 def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:

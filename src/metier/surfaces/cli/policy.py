@@ -1,8 +1,8 @@
 """`policy`, `enable`, `disable`, `mode` and `trust`: the rules in force, how skills are offered, trusted projects."""
 
 import os
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict, cast
 
 import click
 
@@ -15,16 +15,86 @@ from metier.hosts.settings import Settings
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules
-from metier.policy.rules import Rule
+from metier.policy.rules import Rule, Verdict
 from metier.record.state import read_state
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group, name_argument, option
-from metier.values.skill import MODES, Mode
+from metier.values.skill import MODES, Mode, Skill
+from metier.values.value import JsonObject, Value
 
 _ID = 8
 """The characters of an id that are shown."""
+
+
+class _RuleTool(TypedDict):
+    tool: str
+
+
+class RulePrinted(_RuleTool, total=False):
+    name: str
+    skill_name: str
+    path: str
+    command: str
+    digest: str
+    folder: str
+    scope: str
+    source: str
+    given: JsonObject
+    host: str
+
+
+class _PolicyNamed(TypedDict):
+    profile: str
+    redact: bool
+    warnings: Sequence[str]
+
+
+class PolicyPrinted(_PolicyNamed, total=False):
+    unasked: str
+    allow: Sequence[RulePrinted]
+    deny: Sequence[RulePrinted]
+    ask: Sequence[RulePrinted]
+    tools: Sequence[str]
+    applies: Sequence[str]
+
+
+class DecisionPrinted(Value):
+    verdict: Verdict
+    why: str
+    rule: RulePrinted | None
+
+
+class ListedRulePrinted(Value, kw_only=True):
+    json_keys = ("verdict", "*rule", "origin", "id?")
+
+    verdict: Verdict
+    rule: RulePrinted
+    origin: str
+    id: str
+
+
+class RulesListed(Value, kw_only=True):
+    policy: str
+    unasked: str
+    rules: Sequence[ListedRulePrinted]
+    warnings: Sequence[str]
+
+
+class RevokedRule(Value):
+    json_keys = ("id", "*rule")
+
+    id: str
+    rule: RulePrinted
+
+
+class Revoked(Value):
+    revoked: Sequence[RevokedRule]
+
+
+def printed(rule: Rule) -> RulePrinted:
+    return cast("RulePrinted", rule.as_dict())
 
 
 @group("policy", "metier policy list", "metier policy explain skill_run --skill release-notes")
@@ -32,7 +102,7 @@ def policy_group(context: Context) -> None:
     """Show the rules in force, which rule decides, and take back remembered answers."""
 
 
-@command("show", "metier policy show --json", of=policy_group)
+@command("show", "metier policy show --json", prints=PolicyPrinted, of=policy_group)
 def policy_show(context: Context) -> None:
     """Show the policy as a configuration file has it, in the order in which the rules are applied."""
     policy = Policy.configured(context.settings())
@@ -48,7 +118,7 @@ def policy_show(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("explain", "metier policy explain skill_load --skill pdf", of=policy_group)
+@command("explain", "metier policy explain skill_load --skill pdf", prints=DecisionPrinted, of=policy_group)
 @click.argument("tool")
 @option("--skill NAME", "For this skill.", "skill_name", default="")
 @option("--path P", "For this file.", default="")
@@ -72,16 +142,17 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
             active = read_state(store, context.session).state.windows
         if name := windows.refusing(policy, skills.catalog, active, tool, command):
             decision = Decision("deny", windows.reason(name))
-    rule = decision.rule.as_dict() if decision.rule else None
-    data = {"verdict": decision.verdict, "why": decision.why, "rule": rule}
-    context.answer(data, f"{decision.verdict}: {decision.why}")
+    rule = printed(decision.rule) if decision.rule else None
+    context.answer(DecisionPrinted(decision.verdict, decision.why, rule), f"{decision.verdict}: {decision.why}")
     return 3 if decision.verdict == "deny" else 0
 
 
 # --- list and revoke ---
 
 
-@command("list", "metier policy list", "metier policy list --json --profile codelia", of=policy_group)
+@command(
+    "list", "metier policy list", "metier policy list --json --profile codelia", prints=RulesListed, of=policy_group
+)
 def policy_list(context: Context) -> None:
     """List every rule in force and where it comes from.
 
@@ -92,8 +163,11 @@ def policy_list(context: Context) -> None:
     policy, listed = Policy.configured(config), listed_rules(config)
     warnings = policy.rules().warnings
     if context.as_json:
-        given = {"policy": policy.name, "unasked": policy.unasked, "rules": [one.as_dict() for one in listed]}
-        output.json_out({**given, "warnings": list(warnings)})
+        rules = [
+            ListedRulePrinted(verdict=one.verdict, rule=printed(one.rule), origin=one.origin, id=one.id)
+            for one in listed
+        ]
+        output.json_out(RulesListed(policy=policy.name, unasked=policy.unasked, rules=rules, warnings=warnings))
         return
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:
@@ -115,7 +189,7 @@ def policy_list(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", of=policy_group)
+@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", prints=Revoked, of=policy_group)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @option("--all", "Take back all remembered answers.", "everything")
 def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> None:
@@ -128,7 +202,7 @@ def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> N
         raise ConfigError("name the answers to take back", key="ID", hint="either ID... or --all")
     revoked = answers_of(context.settings()).revoke(None if everything else ids)
     if context.as_json:
-        output.json_out({"revoked": [{"id": rule.id, **rule.as_dict()} for rule in revoked]})
+        output.json_out(Revoked([RevokedRule(rule.id, printed(rule)) for rule in revoked]))
     elif not context.quiet:
         for rule in revoked:
             click.echo(f"revoked {rule.id[:_ID]}: {output.safe(str(rule))}")
@@ -168,12 +242,24 @@ _MESSAGE: Final[Mapping[Mode, str]] = {
 _project = option("--project", "Save it for everyone in this project.")
 
 
+class SwitchedSkill(Value):
+    json_keys = ("name=skill.name", "path=skill.path", "enabled=skill.enabled", "mode=skill.mode", "level")
+
+    skill: Skill
+    level: Level
+
+
+class ProjectTrust(Value):
+    project: str
+    trusted: bool
+
+
 def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     level: Level = "project" if project else "user"
     skills = context.discover()
     skill = skills.set_mode(name, mode, level=level)
     context.done(
-        {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level},
+        SwitchedSkill(skill, level),
         _MESSAGE[mode].format(name=skill.name, whom="this project" if project else "you"),
     )
     successor = skills.get(skill.name)
@@ -183,7 +269,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 
-@command("enable", "metier enable release-notes")
+@command("enable", "metier enable release-notes", prints=SwitchedSkill)
 @name_argument
 @_project
 def enable_command(context: Context, name: str, project: bool) -> None:
@@ -191,7 +277,7 @@ def enable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "auto", project)
 
 
-@command("disable", "metier disable release-notes --project")
+@command("disable", "metier disable release-notes --project", prints=SwitchedSkill)
 @name_argument
 @_project
 def disable_command(context: Context, name: str, project: bool) -> None:
@@ -199,7 +285,12 @@ def disable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "off", project)
 
 
-@command("mode", "metier mode release-notes pinned", "metier mode csv-profile name-only --project")
+@command(
+    "mode",
+    "metier mode release-notes pinned",
+    "metier mode csv-profile name-only --project",
+    prints=SwitchedSkill,
+)
 @name_argument
 @click.argument("mode", type=click.Choice(MODES))
 @_project
@@ -216,7 +307,7 @@ def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None
     _switch(context, name, mode, project)
 
 
-@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove")
+@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove", prints=ProjectTrust)
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
 @option("--remove", "Remove the trust.")
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:
@@ -233,4 +324,4 @@ def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     for one in {project, project_of(config.place.cwd)}:
         trust.trust(config.config_folder, one, not remove)
     what = "no longer trusted" if remove else "trusted"
-    context.done({"project": project, "trusted": not remove}, f"{project} is {what}")
+    context.done(ProjectTrust(project, not remove), f"{project} is {what}")

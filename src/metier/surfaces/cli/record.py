@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TextIO, cast
+from typing import Annotated, Final, TextIO, cast
 
 import click
 
@@ -17,6 +17,7 @@ from metier.hosts import profiles
 from metier.record import retention
 from metier.record.events import RETENTION, is_internal
 from metier.record.store import Frame, Store, canonical
+from metier.record.store.values import Imported, Pruned, Stats, Summary
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
 from metier.record.writer import system_clock
 from metier.surfaces.cli import output
@@ -24,6 +25,8 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, group, option
+from metier.values.results import FrameShown
+from metier.values.value import Count, JsonObject, Meta, Value
 
 _HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
 """What only programs need."""
@@ -31,7 +34,22 @@ _SHOWN: Final = 20
 """How many differences are printed."""
 
 
-@command("events", "metier events --type skill_loaded", "metier events --follow --json")
+_FRAMES: Final = Annotated[
+    FrameShown, Meta(description="One such object per line.", extra_json_schema={"additionalProperties": True})
+]
+_LINES: Final = Annotated[JsonObject, Meta(description="One such object per line.")]
+
+
+class StoreContents(Value, kw_only=True):
+    json_keys = ("*stats", "content_bytes", "store_days=bound.days", "store_megabytes=bound.megabytes", "latest")
+
+    stats: Stats
+    content_bytes: Count
+    bound: retention.Bound
+    latest: Sequence[Summary]
+
+
+@command("events", "metier events --type skill_loaded", "metier events --follow --json", prints=_FRAMES)
 @option("--type T", "Show only events of this type.", "types", many=True)
 @option("--limit", "Show the last N events.", type=click.IntRange(1), default=200, show_default=True)
 @option("--follow", "Keep showing new events until interrupted.")
@@ -115,7 +133,13 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
 # --- replay ---
 
 
-@command("replay", "metier replay", "metier replay --verify record.jsonl", "metier replay --drift SESSION")
+@command(
+    "replay",
+    "metier replay",
+    "metier replay --verify record.jsonl",
+    "metier replay --drift SESSION",
+    prints=replay.ReplayOutcome,
+)
 @click.argument("source", required=False, metavar="[SESSION|FILE]")
 @option("--verify", "Accept a record that can be checked but not run: a redacted one, or one of another version.")
 @option("--drift", "Run on the current files, and show what would differ.")
@@ -189,7 +213,7 @@ def store_group(context: Context) -> None:
     """Count, move and delete the events in the store."""
 
 
-@command("stats", "metier store stats --json", of=store_group)
+@command("stats", "metier store stats --json", prints=StoreContents, of=store_group)
 def store_stats(context: Context) -> None:
     """Count the contents of the store, and list its latest sessions.
 
@@ -198,21 +222,20 @@ def store_stats(context: Context) -> None:
     config = context.settings()
     bound = retention.Bound(config.store_days, config.store_megabytes)
     with context.open_store() as store:
-        stats, sessions = store.stats().as_dict(), [one for one in store.sessions() if not is_internal(one.id)]
-        stats["content_bytes"] = retention.content_bytes(store)
+        stats, sessions = store.stats(), [one for one in store.sessions() if not is_internal(one.id)]
+        size = retention.content_bytes(store)
     sessions.sort(key=lambda one: -one.last_ms)
     if context.as_json:
-        stats |= {"store_days": bound.days, "store_megabytes": bound.megabytes}
-        output.json_out(stats | {"latest": [one.as_dict() for one in sessions[:50]]})
+        output.json_out(StoreContents(stats=stats, content_bytes=size, bound=bound, latest=sessions[:50]))
         return
-    stats["keeps"] = f"{bound} (store_days, store_megabytes)"
+    stats = stats.as_dict() | {"content_bytes": size, "keeps": f"{bound} (store_days, store_megabytes)"}
     output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())
     if sessions:
         click.echo()
         output.table(("session", "events"), [(one.id, f"{one.events:,}") for one in sessions[:20]], 0)
 
 
-@command("prune", "metier store prune --days 30", of=store_group)
+@command("prune", "metier store prune --days 30", prints=Pruned, of=store_group)
 @option("--days", "Delete sessions without an event for this many days.", type=click.IntRange(0), required=True)
 @option("--keep SESSION", "Keep this session.", many=True)
 def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
@@ -221,10 +244,10 @@ def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     with context.open_store() as store:
         pruned = retention.prune(store, now - days * retention.DAY_MS, (*keep, RETENTION), "command", now)
     counts = f"{pruned.sessions:,} sessions, {pruned.events:,} events and {pruned.artifacts:,} artifacts"
-    context.answer(pruned.as_dict(), f"{counts} were deleted")
+    context.answer(pruned, f"{counts} were deleted")
 
 
-@command("export", "metier store export --session ID > record.jsonl", of=store_group)
+@command("export", "metier store export --session ID > record.jsonl", prints=_LINES, of=store_group)
 def store_export(context: Context) -> None:
     """Print events and artifacts as JSON lines: all, or those of one --session."""
     with context.open_store() as store:
@@ -232,7 +255,7 @@ def store_export(context: Context) -> None:
             click.echo(line)
 
 
-@command("import", "metier store import < record.jsonl", of=store_group)
+@command("import", "metier store import < record.jsonl", prints=Imported, of=store_group)
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
@@ -241,7 +264,7 @@ def store_import(context: Context, file: TextIO) -> None:
     with context.open_store() as store:
         imported = store.import_lines(read_lines(file))
     counts = f"{imported.events:,} events and {imported.artifacts:,} artifacts"
-    context.answer(imported.as_dict(), f"{counts} were imported")
+    context.answer(imported, f"{counts} were imported")
 
 
 # --- usage ---
@@ -257,6 +280,7 @@ _NAMES: Final = 8
     "metier usage --since 7d --sort offered",
     "metier usage --sort name --limit 0",
     "metier usage --session ID --json",
+    prints=Usage,
 )
 @option("--since WHEN", "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")
 @option("--skill NAME", "Show only this skill.", complete=complete_skill)
@@ -272,7 +296,7 @@ def usage_command(context: Context, since: str | None, skill: str | None, sort: 
     with context.open_store() as store:
         found = usage(store, session=context.session, since=since, skill=skill, sort=cast("Sort", sort))
     if context.as_json:
-        output.json_out(found.as_dict())
+        output.json_out(found)
     elif not found.sessions:
         when = f" since {since}" if since else ""
         click.echo(f"no session is recorded{when}; load a skill, or give your agent `metier mcp`", err=True)

@@ -1,8 +1,8 @@
 """`run`, `artifacts` and `env`: a script of a skill, the files that scripts made, and the packages that they import."""
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, TypedDict, cast
 
 import click
 
@@ -14,7 +14,7 @@ from metier.files.text import from_utf8, printable
 from metier.files.tree import SkillTree
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
-from metier.record.runs import made_files
+from metier.record.runs import MadeFile, made_files
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
 from metier.running.packages import Wanted
 from metier.running.packages.environment import PackageState, size_of, wanted_by
@@ -29,7 +29,25 @@ from metier.surfaces.cli.frame import command, group, option
 from metier.surfaces.cli.session_commands import by_option, standard_input
 from metier.values.network import HostPattern
 from metier.values.results import RunResult
-from metier.values.skill import JsonObject, Skill
+from metier.values.skill import Skill
+from metier.values.value import Count, JsonObject, Meta, Value
+
+
+class RanScript(Value):
+    json_keys = ("*result", "session")
+
+    result: RunResult
+    session: str
+
+
+class PlacedFiles(Value):
+    """The same with --out: the files that were written, and those that were not, each with the reason."""
+
+    json_keys = ("*ran", "written", "not_written")
+
+    ran: RanScript
+    written: list[str]
+    not_written: list[str]
 
 
 @command(
@@ -39,6 +57,7 @@ from metier.values.skill import JsonObject, Skill
     "metier run csv-profile scripts/profile_csv.py --out results data.csv",
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
+    prints=RanScript | PlacedFiles,
     sessions=True,
 )
 @click.argument("name", shell_complete=complete_skill)
@@ -84,13 +103,12 @@ def run_command(
         result = session.perform(operation, unasked=yes or operation.by == "model" or asking.at_terminal() is not None)
     except Unconfirmed as error:
         raise asking.no_terminal(f"pass --yes, or {error.way_out}") from error
-    shown = result.as_dict()
+    ran = RanScript(result, session.id)
     placed = None
     if out is not None:
         placed = write_out({one.path: one.data for one in result.artifacts}, out, force=force)
-        shown |= {"written": placed.written, "not_written": placed.refused}
     if context.as_json:
-        output.json_out(shown | {"session": session.id})
+        output.json_out(ran if placed is None else PlacedFiles(ran, placed.written, placed.refused))
     else:
         _show(result, session, listed=placed is None)
         if placed is not None:
@@ -179,7 +197,7 @@ def report(placed: Placed) -> None:
         click.echo(f"not written: {printable(line)}", err=True)
 
 
-@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results")
+@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results", prints=list[MadeFile])
 @click.argument("name", required=False)
 @option("--out DIR", "Write the files into this folder.")
 @option("--force", "Let --out replace files.")
@@ -202,13 +220,13 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
             latest = {one.path: store.get_artifact(one.digest) for one in reversed(found)}
             placed = write_out(latest, out, force=force)
             if context.as_json:
-                output.json_out([one.as_dict() for one in found])
+                output.json_out(found)
             report(placed)
             if not found and not context.quiet:
                 context.note(_NONE)
             return bool(placed.refused)
         if context.as_json:
-            output.json_out([one.as_dict() for one in found])
+            output.json_out(found)
         elif name is not None:
             click.echo(store.get_artifact(found[0].digest), nl=False)
         elif found:
@@ -222,12 +240,68 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
 # --- env: the packages that scripts import ---
 
 
+class _Package(TypedDict):
+    name: str
+    version: str
+    size: Count
+
+
+class _Locked(TypedDict):
+    digest: str
+    source: str
+    packages: Sequence[_Package]
+
+
+class LockedPlace(_Locked):
+    folder: str
+    bytes: Count
+
+
+class KeptEnvironments(Value):
+    folder: str
+    bytes: Count
+    locks: Sequence[LockedPlace]
+
+
+class LockedScript(_Locked):
+    script: str
+    notes: Sequence[str]
+
+
+class ScriptPackages(LockedScript):
+    wants: Sequence[str]
+    inferred: bool
+    folder: str
+
+
+class SkillPackages(Value):
+    skill: str
+    scripts: Sequence[ScriptPackages]
+
+
+class LockedSkill(Value):
+    skill: str
+    scripts: Sequence[LockedScript]
+
+
+class Cleared(Value):
+    environments: Count
+    bytes: Count
+    locks: Count
+
+
 @group("env", "metier env show")
 def env_group(context: Context) -> None:
     """Show, fix and delete the packages that scripts import."""
 
 
-@command("show", "metier env show", "metier env show csv-profile", of=env_group)
+@command(
+    "show",
+    "metier env show",
+    "metier env show csv-profile",
+    prints=KeptEnvironments | Annotated[SkillPackages, Meta(description="With a skill.")],
+    of=env_group,
+)
 @click.argument("skill", required=False, shell_complete=complete_skill)
 def env_show(context: Context, skill: str | None) -> None:
     """Show every environment and its size, or what the scripts of one skill import.
@@ -240,7 +314,7 @@ def env_show(context: Context, skill: str | None) -> None:
     skills = context.discover()
     rows = [_row(skills, path, wanted) for path, wanted in _scripts(skills, _named(skills, skill))]
     if context.as_json:
-        output.json_out({"skill": skill, "scripts": rows})
+        output.json_out(SkillPackages(skill, cast("list[ScriptPackages]", rows)))
         return
     if not rows:
         output.note("no script of this skill imports a package")
@@ -266,7 +340,7 @@ def _show_all(context: Context) -> None:
     places = {str(row["folder"]): row["bytes"] for row in rows if row["folder"]}
     total = size_of(state.environments.folder)
     if context.as_json:
-        output.json_out({"folder": state.environments.folder, "bytes": total, "locks": rows})
+        output.json_out(KeptEnvironments(state.environments.folder, total, cast("list[LockedPlace]", rows)))
         return
     sizes = [_size(row["bytes"]) if row["folder"] else "not installed" for row in rows]
     table = [(row["source"], str(len(row["packages"])), size) for row, size in zip(rows, sizes, strict=True)]
@@ -275,7 +349,7 @@ def _show_all(context: Context) -> None:
     click.echo(f"{len(places):,} environments, {_size(total)}, in {printable(state.environments.folder)}")
 
 
-@command("lock", "metier env lock csv-profile", of=env_group)
+@command("lock", "metier env lock csv-profile", prints=LockedSkill, of=env_group)
 @click.argument("skill", shell_complete=complete_skill)
 def env_lock(context: Context, skill: str) -> None:
     """Look up the newest packages for the scripts of a skill, and keep their exact versions.
@@ -288,7 +362,7 @@ def env_lock(context: Context, skill: str) -> None:
         plan = look_up(skills.settings, wanted, anew=True)
         found.append({"script": path, **_of_lock(plan.lock), "notes": _notes(plan)})
     if context.as_json:
-        output.json_out({"skill": skill, "scripts": found})
+        output.json_out(LockedSkill(skill, cast("list[LockedScript]", found)))
         return
     for row in found:
         click.echo(printable(f"{row['script']}: {_packages(row) or 'nothing'}"))
@@ -298,14 +372,15 @@ def env_lock(context: Context, skill: str) -> None:
         output.note("no script of this skill imports a package")
 
 
-@command("clear", "metier env clear", of=env_group)
+@command("clear", "metier env clear", prints=Cleared, of=env_group)
 def env_clear(context: Context) -> None:
     """Delete every environment and every lock. Scripts get new ones when they next run."""
     state = _state(context)
     locks = state.locks.clear()
     count, size = state.environments.clear()
-    data = {"environments": count, "bytes": size, "locks": locks}
-    context.answer(data, f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted")
+    context.answer(
+        Cleared(count, size, locks), f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted"
+    )
 
 
 # --- what a skill has ---

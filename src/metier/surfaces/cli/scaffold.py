@@ -6,9 +6,9 @@ shown before it is installed.
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import click
 
@@ -20,18 +20,25 @@ from metier.hosts.roots import project_of
 from metier.hosts.settings import Settings
 from metier.policy.decide import Request
 from metier.sources.install import Installer, InstallRequest, Offer
+from metier.sources.install.lock import LockFinding
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.completion import complete_folder
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
+from metier.values.value import Meta, Value
 
 _TEMPLATE: Final = os.path.join(os.path.dirname(__file__), "new_config.toml")
 _PROFILE: Final = '# profile = "standard"'
 """The line of the template that names the profile."""
 
 
-@command("init", "metier init", "metier init --profile claude-code")
+class ScaffoldedFiles(Value):
+    made: list[str]
+    kept: list[str]
+
+
+@command("init", "metier init", "metier init --profile claude-code", prints=ScaffoldedFiles)
 def init_command(context: Context) -> None:
     """Create a folder for the project's skills, and a commented configuration.
 
@@ -63,6 +70,7 @@ def init_command(context: Context) -> None:
     "metier new meeting-minutes",
     'metier new csv-report --description "Reports on CSV files. Use when ..."',
     "metier new triage --user",
+    prints=ScaffoldedFiles,
 )
 @click.argument("name")
 @option("--description TEXT", "What the skill does and when to use it.")
@@ -110,7 +118,7 @@ def _tell(context: Context, config: Settings, made: list[str], kept: list[str], 
     lines = [f"created {output.relative(path, config.place.cwd)}" for path in made]
     lines += [f"kept {output.relative(path, config.place.cwd)}, which exists" for path in kept]
     if context.as_json:
-        output.json_out({"made": made, "kept": kept})
+        output.json_out(ScaffoldedFiles(made, kept))
     elif not context.quiet:
         click.echo("\n".join([*map(printable, lines), following]))
 
@@ -122,12 +130,18 @@ _LISTED = 40
 """How many files are shown before the question. The rest are counted."""
 
 
+class Verified(Value):
+    unchanged: bool
+    skills: Sequence[LockFinding]
+
+
 @command(
     "install",
     "metier install ./pdf",
     "metier install pdf.skill --project",
     "metier install https://skills.example.com pdf",
     "metier install --verify",
+    prints=Offer | Annotated[Verified, Meta(description="With --verify.")],
 )
 @click.argument("source", required=False)
 @click.argument("name", required=False)
@@ -167,7 +181,7 @@ def _verify(context: Context, project: bool | None) -> bool:
         findings = Installer(context.settings(), store).verify(project=project)
     changed = [finding for finding in findings if finding.problems]
     if context.as_json:
-        output.json_out({"unchanged": not changed, "skills": [finding.as_dict() for finding in findings]})
+        output.json_out(Verified(not changed, findings))
     else:
         for finding in changed:
             for problem in finding.problems:

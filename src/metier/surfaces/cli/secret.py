@@ -1,7 +1,8 @@
 """`secret`: keeps secrets of the user, says who may use them, and gives them to skills. Values are never printed."""
 
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import click
 
@@ -18,6 +19,30 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group, option
 from metier.values.skill import REMOTE
+from metier.values.value import Count, Value
+
+SecretPlace = Literal["keyring", "file"]
+
+
+class SecretKept(Value):
+    name: str
+    place: SecretPlace
+    where: str
+    why: str
+
+
+class SecretRemoved(Value):
+    name: str
+    removed: bool
+    revoked: Count
+
+
+class SecretAllowed(Value):
+    name: str
+    skill: str
+    digest: str
+    id: str
+    set: bool
 
 
 @group(
@@ -31,7 +56,13 @@ def secret_group(context: Context) -> None:
     """
 
 
-@command("set", "metier secret set GITHUB_TOKEN", "metier secret set GITHUB_TOKEN < token.txt", of=secret_group)
+@command(
+    "set",
+    "metier secret set GITHUB_TOKEN",
+    "metier secret set GITHUB_TOKEN < token.txt",
+    prints=SecretKept,
+    of=secret_group,
+)
 @click.argument("name")
 @click.argument("rest", nargs=-1, metavar="")
 @option("--in-file", "Keep it in a file that only you can read, also if there is a keyring.")
@@ -48,7 +79,7 @@ def secret_set(context: Context, name: str, rest: tuple[str, ...], in_file: bool
     kept = SecretStorage(context.settings().config_folder)
     state = kept.set(name, _typed(name) if sys.stdin.isatty() else _piped(), in_file=in_file)
     where = f"the keyring {state.backend.name}" if state.backend is not None else kept.folder
-    data = {"name": name, "place": kept.places()[name], "where": where, "why": state.problem}
+    data = SecretKept(name, kept.places()[name], where, state.problem)
     why = f", because {state.problem}" if state.problem and not in_file else ""
     context.done(data, f"{name} is kept in {where}{why}")
 
@@ -62,7 +93,7 @@ def _piped() -> str:
     return data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
 
 
-@command("remove", "metier secret remove GITHUB_TOKEN", of=secret_group)
+@command("remove", "metier secret remove GITHUB_TOKEN", prints=SecretRemoved, of=secret_group)
 @click.argument("name")
 def secret_remove(context: Context, name: str) -> int:
     """Delete a secret, and take back the remembered rules about it. Exits with 1 if there is none."""
@@ -72,12 +103,12 @@ def secret_remove(context: Context, name: str) -> int:
     rules = [rule for rule in answers.written()["allow"] if rule.tool == TOOL and rule.name == name]
     if rules:
         answers.revoke([rule.id for rule in dict.fromkeys(rules)])
-    data = {"name": name, "removed": removed, "revoked": len(rules)}
+    data = SecretRemoved(name, removed, len(rules))
     context.done(data, f"{name} is removed" if removed else f"there is no secret {name}")
     return not removed
 
 
-@command("allow", "metier secret allow GITHUB_TOKEN release-notes", of=secret_group)
+@command("allow", "metier secret allow GITHUB_TOKEN release-notes", prints=SecretAllowed, of=secret_group)
 @click.argument("name")
 @click.argument("skill_name", metavar="SKILL", shell_complete=complete_skill)
 def secret_allow(context: Context, name: str, skill_name: str) -> None:
@@ -95,7 +126,7 @@ def secret_allow(context: Context, name: str, skill_name: str) -> None:
     config = skills.settings
     RememberedRules(config.answers_file, config.profile).add(rule)
     is_set = name in SecretStorage(config.config_folder).names()
-    data = {"name": name, "skill": skill.name, "digest": digest, "id": rule.id, "set": is_set}
+    data = SecretAllowed(name, skill.name, digest, rule.id, is_set)
     context.done(data, f"{skill.name} is given {name} as long as none of its files changes ({digest})")
     if not is_set and not context.quiet:
         context.note(f"warning: {name} is not set yet; `metier secret set {name}` sets it")
@@ -112,7 +143,22 @@ class _User(NamedTuple):
     why: str
 
 
-@command("list", "metier secret list", "metier secret list --json", of=secret_group)
+class ListedSecret(Value):
+    name: str
+    place: SecretPlace | None
+    users: Sequence[_User]
+
+
+class SecretList(Value):
+    json_keys = ("secrets", "keyring|null", "why", "folder")
+
+    secrets: Sequence[ListedSecret]
+    keyring: str
+    why: str
+    folder: str
+
+
+@command("list", "metier secret list", "metier secret list --json", prints=SecretList, of=secret_group)
 def secret_list(context: Context) -> None:
     """List the names of the secrets, where each is kept, and which skills are given it."""
     skills = context.discover()
@@ -126,11 +172,8 @@ def secret_list(context: Context) -> None:
     state = find_keyring()
     keyring = state.backend.name if state.backend is not None else ""
     if context.as_json:
-        listed = [
-            {"name": name, "place": places.get(name), "users": [user._asdict() for user in found]}
-            for name, found in users.items()
-        ]
-        output.json_out({"secrets": listed, "keyring": keyring or None, "why": state.problem, "folder": kept.folder})
+        listed = [ListedSecret(name, places.get(name), found) for name, found in users.items()]
+        output.json_out(SecretList(listed, keyring, state.problem, kept.folder))
         return
     if users:
         rows = [(name, places.get(name, "not set"), _said(found)) for name, found in users.items()]

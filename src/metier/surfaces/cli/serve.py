@@ -14,9 +14,21 @@ from metier.surfaces import web
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
+from metier.values.value import Value
+
+_PIPE = "it speaks JSON-RPC on standard output"
 
 
-@command("rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', sessions=True)
+class ServedAt(Value):
+    json_keys = ("address", "link|null")
+
+    address: str
+    link: str
+
+
+@command(
+    "rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', prints=_PIPE, sessions=True
+)
 def rpc_command(context: Context) -> None:
     """Serve JSON-RPC 2.0 on standard input and output, one message per line.
 
@@ -27,7 +39,7 @@ def rpc_command(context: Context) -> None:
     pipe.main(context.open_app("rpc"), context.session)
 
 
-@command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", sessions=True)
+@command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", prints=ServedAt, sessions=True)
 @option("--host", "Listen on this address.", default="127.0.0.1", show_default=True)
 @option("--port", "Listen on this port.", default=8765, show_default=True, type=click.IntRange(0, 65535))
 @option(
@@ -74,8 +86,7 @@ def serve_command(context: Context, socket: str | None, opens: bool, **given: An
         if options.no_token and not socket:
             context.note("warning: no token: every user and program of this machine can use this server")
         if context.as_json:
-            link = server.link if not token else ""
-            output.json_out({"address": server.address, "link": link or None})
+            output.json_out(ServedAt(server.address, server.link if not token else ""))
         else:
             context.hint(f"listening on {server.address}")
             if server.link and not token:

@@ -7,7 +7,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import click
 
@@ -15,14 +15,16 @@ from metier import limits
 from metier.errors import ConfigError
 from metier.files.json_text import parse_json
 from metier.files.text import blank_controls, printable
-from metier.session.queries import CatalogPrompt, SystemPrompt
+from metier.hosts.formats import Text
+from metier.session.operations import Done
+from metier.session.queries import Allowance, CatalogPrompt, CommandList, SystemPrompt
 from metier.skills import Skills
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_file, complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.results import Hit, Prompt, SearchResult
-from metier.values.skill import JsonObject
+from metier.values.results import Compaction, Hit, Invocation, Loaded, Prompt, Resource, SearchResult, Tool
+from metier.values.value import JsonObject, Meta, Value
 
 
 def standard_input() -> str:
@@ -57,11 +59,28 @@ file_option = option(
 )
 
 
+class ExplainedHit(Value):
+    json_keys = ("*hit", "matched=hit.matched")
+
+    hit: Hit
+
+
+class ExplainedResult(Value):
+    json_keys = ("*result", "results")
+
+    result: SearchResult
+
+    @property
+    def results(self) -> list[ExplainedHit]:
+        return [ExplainedHit(hit) for hit in self.result.results]
+
+
 @command(
     "search",
     'metier search "profile a csv file"',
     "metier search pdf --limit 3 --json",
     'metier search "check a csv file" --explain',
+    prints=SearchResult | ExplainedResult,
     sessions=True,
 )
 @click.argument("query")
@@ -87,7 +106,7 @@ def search_command(context: Context, /, query: str, explain: bool, wait: bool, *
     if explain or output.on_terminal():
         result = skills.explain(result)
     if context.as_json:
-        output.json_out(_explained(result) if explain else result.as_dict())
+        output.json_out(ExplainedResult(result) if explain else result)
     elif not result.results:
         context.hint(f"no skill matches {query!r}")
     else:
@@ -187,13 +206,6 @@ def _explain(result: SearchResult, ranked: bool) -> None:
     click.echo(output.wrap(f"A path scores 1000, a name 900, the beginning of a name 700, {words}."))
 
 
-def _explained(result: SearchResult) -> JsonObject:
-    data = result.as_dict()
-    for row, hit in zip(data["results"], result.results, strict=True):
-        row["matched"] = list(hit.matched)
-    return data
-
-
 def _marker(result: SearchResult) -> Callable[[str], str]:
     """Sets the words that matched in bold."""
     from metier.search.words import spans, terms
@@ -215,7 +227,7 @@ budget_option = option(
 )
 
 
-@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
+@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", prints=Prompt, sessions=True)
 @option("--message TEXT", "The user's message; it adds skills where the list is cut.")
 @budget_option
 @file_option
@@ -237,14 +249,20 @@ def prompt_command(context: Context, format_: str | None, full: bool, base: str,
         text = session.perform(SystemPrompt(base=base, **fields), offers=offers).text
         prompt = Prompt(text, prompt.shown, prompt.total, prompt.truncated)
     if context.as_json:
-        output.json_out(prompt.as_dict())
+        output.json_out(prompt)
         return
     if prompt.text:
         click.echo(output.safe(prompt.text))
     context.hint(f"{prompt.shown:,} of {prompt.total:,} skills, {len(prompt.text):,} characters")
 
 
-@command("load", 'metier load release-notes --args "v1.0..v1.1"', "metier load --path ./pdf/SKILL.md", sessions=True)
+@command(
+    "load",
+    'metier load release-notes --args "v1.0..v1.1"',
+    "metier load --path ./pdf/SKILL.md",
+    prints=Loaded,
+    sessions=True,
+)
 @click.argument("name", required=False, shell_complete=complete_skill)
 @option("--path P", "The path of a SKILL.md of the catalog, instead of a name.")
 @option("--args TEXT", "What the skill should work on.", "arguments", default="")
@@ -255,13 +273,14 @@ def load_command(context: Context, name: str | None, path: str | None, **fields:
     if not name and not path:
         raise ConfigError("name a skill, or give its --path", key="NAME")
     loaded = context.open_session().load(name, path=path, **fields)
-    context.answer(loaded.as_dict(), loaded.text)
+    context.answer(loaded, loaded.text)
 
 
 @command(
     "read",
     "metier read csv-profile references/pitfalls.md",
     "metier read skill://csv-profile/references/pitfalls.md",
+    prints=Resource,
     sessions=True,
 )
 @click.argument("name", shell_complete=complete_skill)
@@ -272,7 +291,7 @@ def read_command(context: Context, **fields: Any) -> None:
     """Read a file of a skill, by name and path or by a skill:// URL."""
     resource = context.open_session().read(**fields)
     if context.as_json:
-        output.json_out(resource.as_dict())
+        output.json_out(resource)
     elif resource.data is not None:
         click.echo(resource.data, nl=False)
     else:
@@ -280,7 +299,11 @@ def read_command(context: Context, **fields: Any) -> None:
 
 
 @command(
-    "invoke", 'metier invoke "/release-notes v1.0..v1.1"', "echo 'use $csv-profile' | metier invoke -", sessions=True
+    "invoke",
+    'metier invoke "/release-notes v1.0..v1.1"',
+    "echo 'use $csv-profile' | metier invoke -",
+    prints=Invocation,
+    sessions=True,
 )
 @click.argument("message")
 def invoke_command(context: Context, message: str) -> int:
@@ -288,7 +311,7 @@ def invoke_command(context: Context, message: str) -> int:
     text = standard_input() if message == "-" else message
     invocation = context.open_session().invoke(text)
     if context.as_json:
-        output.json_out(invocation.as_dict())
+        output.json_out(invocation)
         return invocation.skill is None
     for choice in invocation.choices:
         click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
@@ -304,18 +327,18 @@ def invoke_command(context: Context, message: str) -> int:
     return 0
 
 
-@command("end-turn", "metier end-turn --session ID", sessions=True)
+@command("end-turn", "metier end-turn --session ID", prints=Done, sessions=True)
 def end_turn_command(context: Context) -> None:
     """Begin the user's next turn: what skills were granted for the last one is gone."""
     session = context.open_session()
     session.end_turn()
     if context.as_json:
-        output.json_out({})
+        output.json_out(Done())
     else:
         context.hint(f"the turn of session {printable(session.id)} ended")
 
 
-@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", sessions=True)
+@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", prints=Text, sessions=True)
 @click.argument("ref")
 @option("--from N", "The first line, from 1.", "start", type=click.IntRange(1), default=1)
 @option("--to N", "The last line.", "end", type=click.IntRange(1))
@@ -323,23 +346,23 @@ def end_turn_command(context: Context) -> None:
 def output_command(context: Context, **fields: Any) -> None:
     """Show again what a session was given, by its ref."""
     text = context.open_session().output(**fields)
-    context.answer({"text": text}, text)
+    context.answer(Text(text), text)
 
 
-@command("compact", "metier compact --session ID --budget 8000", sessions=True)
+@command("compact", "metier compact --session ID --budget 8000", prints=Compaction, sessions=True)
 @option("--budget N", "At most this many characters.", type=click.IntRange(0), default=limits.COMPACTION_CHARACTERS)
 def compact_command(context: Context, budget: int) -> None:
     """Show what belongs back into a context that its host compacted."""
     compaction = context.open_session().compact(budget)
     if context.as_json:
-        output.json_out(compaction.as_dict())
+        output.json_out(compaction)
     elif compaction.text:
         click.echo(output.safe(compaction.text))
     else:
         context.hint("the session has loaded nothing; --session names a session")
 
 
-@command("tools", "metier tools --profile remcochat --json", sessions=True)
+@command("tools", "metier tools --profile remcochat --json", prints=list[Tool], sessions=True)
 @budget_option
 def tools_command(context: Context, budget: int | None) -> None:
     """List the tools that a model is given.
@@ -348,7 +371,7 @@ def tools_command(context: Context, budget: int | None) -> None:
     """
     tools = context.open_session().tools(budget)
     if context.as_json:
-        output.json_out([tool.as_dict() for tool in tools])
+        output.json_out(tools)
     elif tools:
         rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
         output.table(("tool", "arguments", "description"), rows)
@@ -356,12 +379,12 @@ def tools_command(context: Context, budget: int | None) -> None:
         context.hint("no tools are offered")
 
 
-@command("commands", "metier commands --profile omp", sessions=True)
+@command("commands", "metier commands --profile omp", prints=CommandList, sessions=True)
 def commands_command(context: Context) -> None:
     """List the slash commands that a host may offer to a user, one per skill."""
     commands = context.open_session().commands()
     if context.as_json:
-        output.json_out({"commands": commands})
+        output.json_out(CommandList(tuple(commands)))
         return
     for name in commands:
         click.echo(printable(name))
@@ -369,17 +392,23 @@ def commands_command(context: Context) -> None:
         context.hint("no commands are offered: this host has none, or there are no skills here")
 
 
-@command("may-use", 'metier may-use Bash --command "git status"', sessions=True)
+@command("may-use", 'metier may-use Bash --command "git status"', prints=Allowance, sessions=True)
 @click.argument("tool")
 @option("--command C", "The command that it would run.", default="")
 def may_use_command(context: Context, tool: str, command: str) -> int:
     """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
-    allowed = context.open_session().may_use(tool, command)
-    context.answer({"allowed": allowed}, "allowed" if allowed else "refused")
-    return 0 if allowed else 3
+    answer = Allowance(context.open_session().may_use(tool, command))
+    context.answer(answer, answer.text)
+    return 0 if answer.allowed else 3
 
 
-@command("call", 'metier call skill_load \'{"name": "pdf"}\'', "metier call skill_search - < args.json", sessions=True)
+@command(
+    "call",
+    'metier call skill_load \'{"name": "pdf"}\'',
+    "metier call skill_search - < args.json",
+    prints=Annotated[JsonObject, Meta(description="The answer in the shape of the host, which the profile decides.")],
+    sessions=True,
+)
 @click.argument("tool")
 @click.argument("arguments", default="{}", metavar="JSON")
 def call_command(context: Context, tool: str, arguments: str) -> int:

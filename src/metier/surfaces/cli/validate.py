@@ -1,8 +1,8 @@
 """`validate`: whether skills follow the standard or the rules of a profile, and what their authors got wrong."""
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, NamedTuple
 
 import click
 
@@ -20,8 +20,43 @@ from metier.surfaces.cli.check import Remark, sarif_log
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
-from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Root
-from metier.values.value import replace
+from metier.values.skill import SKILL_FILE, Diagnostic, Root
+from metier.values.value import Meta, Value, replace
+
+
+class ValidatedSkill(Value):
+    path: str
+    valid: bool
+    diagnostics: Sequence[Diagnostic]
+
+
+class Validated(Value):
+    valid: bool
+    skills: Iterator[ValidatedSkill]
+
+
+class FixTold(Value):
+    path: str
+    changes: Sequence[str]
+
+
+class FixShown(FixTold):
+    diff: str
+
+
+class FixRefused(Value):
+    path: str
+    reason: str
+
+
+class FixedAndValidated(Validated, kw_only=True):
+    fixed: Sequence[FixTold]
+    refused: Sequence[FixRefused]
+
+
+class Fixable(Value):
+    fixable: Sequence[FixShown]
+    refused: Sequence[FixRefused]
 
 
 @command(
@@ -31,6 +66,7 @@ from metier.values.value import replace
     "metier validate --diff ./skills",
     "metier validate --fix ./skills",
     "metier validate --strict --sarif . > skills.sarif",
+    prints=Validated | FixedAndValidated | Annotated[Fixable, Meta(description="With --diff.")],
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @option(
@@ -98,8 +134,8 @@ class Fixes(NamedTuple):
     wanted: list[Fix]
     refused: list[tuple[Fix, str]]
 
-    def told_refused(self) -> list[JsonObject]:
-        return [{"path": one.file, "reason": why} for one, why in self.refused]
+    def told_refused(self) -> list[FixRefused]:
+        return [FixRefused(one.file, why) for one, why in self.refused]
 
 
 def _planned(folders: Iterable[tuple[str, str]]) -> Fixes:
@@ -136,8 +172,8 @@ def _tell_refused(fixes: Fixes) -> None:
 def _show_fixes(context: Context, fixes: Fixes) -> None:
     """Print what `--fix` would write."""
     if context.as_json:
-        listed = [{**one.as_dict(), "diff": one.diff()} for one in fixes.wanted]
-        output.json_out({"fixable": listed, "refused": fixes.told_refused()})
+        listed = [FixShown(one.file, one.changes, one.diff()) for one in fixes.wanted]
+        output.json_out(Fixable(listed, fixes.told_refused()))
         return
     for one in fixes.wanted:
         click.echo(output.safe(one.diff()))
@@ -212,12 +248,12 @@ def _report(
     if sarif:
         output.json_out(sarif_log([Remark.of(d) for d in told], project_of(cwd), "validate"))
     elif context.as_json:
-        listed = (
-            {"path": file, "valid": file not in broken, "diagnostics": [d.as_dict() for d in notes]}
-            for file, notes in sorted(files.items())
-        )
-        fixes = {"fixed": [one.as_dict() for one in done.wanted], "refused": done.told_refused()} if done else {}
-        output.json_out({"valid": not broken, "skills": listed, **fixes})
+        listed = (ValidatedSkill(file, file not in broken, notes) for file, notes in sorted(files.items()))
+        if done is None:
+            output.json_out(Validated(not broken, listed))
+        else:
+            fixed = [FixTold(one.file, one.changes) for one in done.wanted]
+            output.json_out(FixedAndValidated(not broken, listed, fixed=fixed, refused=done.told_refused()))
     else:
         for diagnostic in told:
             output.diagnostic(diagnostic, cwd)

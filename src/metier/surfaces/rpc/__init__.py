@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeGuard, cast
+from typing import Annotated, Any, Final, Self, TypedDict, TypeGuard, cast
 
 from metier import limits
 from metier.app import App
@@ -20,16 +20,16 @@ from metier.files.json_text import parse_json
 from metier.files.text import without_torn
 from metier.policy.decide import UNANSWERED
 from metier.policy.question import Question
-from metier.record.usage import SORTS, usage
+from metier.record.usage import Sort, usage
 from metier.session.context import Approve
 from metier.session.operation import Operation, check_values, flaw_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.queries import CatalogPrompt
 from metier.session.session import Session
 from metier.skills import Skills
-from metier.values.json_schema import Schema, mismatch
 from metier.values.results import CHOICES, Request
-from metier.values.skill import JsonObject
+from metier.values.skill import Diagnostic, FileError, Skill
+from metier.values.value import JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -200,10 +200,13 @@ class Dispatcher:
         return answer if wanted else None
 
     def _call(self, method: str, params: Params) -> object:
-        handler = METHODS.get(method)
-        if handler is None:
-            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}", {"methods": sorted(METHODS)})
-        return handler(self, params)
+        if (handler := METHODS.get(method)) is not None:
+            return handler(self, params)
+        if (kind := OPERATIONS.get(method.removeprefix("session."))) is None or not method.startswith("session."):
+            known = sorted((*METHODS, *(f"session.{name}" for name in OPERATIONS)))
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}", {"methods": known})
+        operation = read_operation(kind, {key: value for key, value in params.items() if key != "session_id"})
+        return operation.data(self.session(params).perform(operation))
 
     def session(self, params: Params) -> Session:
         """The session that a call names, else this client's own."""
@@ -259,60 +262,80 @@ def _data(error: MetierError) -> JsonObject:
 
 # --- methods ---
 
-TEXT: Final[Schema] = {"type": "string"}
-FLAG: Final[Schema] = {"type": "boolean"}
-TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
 
-BEGIN: Final[Mapping[str, Schema]] = {
-    "cwd": {**TEXT, "description": "The working directory; the server's own by default."},
-    "tools": {**FLAG, "description": "Whether the model can call tools."},
-    "only": {**TEXTS, "description": "Limit the session to skills of these names."},
-    "preload": {**TEXTS, "description": "Skills that stand in the system prompt from the first request on."},
-    "has_read_tool": {**FLAG, "description": "Whether the host gives its model a tool to read files with."},
-}
-"""What a new session may be given, over JSON-RPC and HTTP."""
+def _says(text: str) -> Any:
+    return Meta(description=text)
 
 
-_ASKS: Final[Mapping[str, Schema]] = {
-    "asks": {**FLAG, "description": "Whether the client answers `session.ask`, a request that the server sends to it."},
-    "ask_seconds": {
-        "type": "integer",
-        "minimum": 1,
-        "description": "How long an answer is waited for; 300 by default.",
-    },
-}
+class BeginOptions(TypedDict, total=False):
+    """What a new session may be given, over JSON-RPC and HTTP."""
+
+    cwd: Annotated[str, _says("The working directory; the server's own by default.")]
+    tools: Annotated[bool, _says("Whether the model can call tools.")]
+    only: Annotated[list[str], _says("Limit the session to skills of these names.")]
+    preload: Annotated[list[str], _says("Skills that stand in the system prompt from the first request on.")]
+    has_read_tool: Annotated[bool, _says("Whether the host gives its model a tool to read files with.")]
 
 
-def _checked(params: Params, known: Mapping[str, Schema]) -> JsonObject:
+class _OfSession(TypedDict, total=False):
+    session_id: str
+
+
+class _Created(BeginOptions, _OfSession, total=False):
+    asks: Annotated[bool, _says("Whether the client answers `session.ask`, a request that the server sends to it.")]
+    ask_seconds: Annotated[int, Meta(ge=1, description="How long an answer is waited for; 300 by default.")]
+
+
+class _Listed(TypedDict, total=False):
+    cwd: str
+    force_reload: bool
+
+
+class _Inspected(_OfSession, total=False):
+    cwd: str
+    include_skills: bool
+
+
+def closed_schema(kind: Any) -> Schema:
+    """The schema of parameters, of which no others are allowed."""
+    return {**schema_of(kind), "additionalProperties": False}
+
+
+def _checked(params: Params, kind: Any) -> JsonObject:
     given = {key: value for key, value in params.items() if value is not None}
-    wrong = mismatch(given, {"type": "object", "properties": known, "additionalProperties": False}, "")
+    wrong = mismatch(given, closed_schema(kind), "")
     if wrong:
         raise RpcError(INVALID_PARAMS, wrong)
     check_values(given)
     return given
 
 
+class CatalogShown(Value):
+    """A catalog as clients see it."""
+
+    skills: tuple[Skill, ...]
+    errors: tuple[FileError, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @classmethod
+    def of(cls, skills: Skills, **more: Any) -> Self:
+        errors = tuple(FileError(error.path, error.message) for error in skills.errors)
+        return cls(skills=tuple(skills), errors=errors, diagnostics=skills.warnings, **more)
+
+
 def _skills_list(client: Dispatcher, params: Params) -> JsonObject:
-    given = _checked(params, {"cwd": TEXT, "force_reload": FLAG})
-    return _catalog(client.app.skills(given.get("cwd"), reload=bool(given.get("force_reload"))))
-
-
-def _catalog(skills: Skills) -> JsonObject:
-    return {
-        "skills": [skill.as_dict() for skill in skills],
-        "errors": [{"path": error.path, "message": error.message} for error in skills.errors],
-        "diagnostics": [warning.as_dict() for warning in skills.warnings],
-    }
+    given = _checked(params, _Listed)
+    return CatalogShown.of(client.app.skills(given.get("cwd"), reload=bool(given.get("force_reload")))).as_dict()
 
 
 def _context_inspect(client: Dispatcher, params: Params) -> JsonObject:
-    given = _checked(params, {"cwd": TEXT, "include_skills": FLAG, "session_id": TEXT})
+    given = _checked(params, _Inspected)
     session = _inspected(client, given.get("cwd"), params)
     place = session.skills.settings.place
     shown: JsonObject = {"cwd": place.cwd, "project": place.project, "profile": session.profile.name}
     if given.get("include_skills"):
         listed = session.perform(CatalogPrompt(), offers=False)  # a person looks, and no model
-        shown["skills"] = _catalog(session.skills) | {"truncated": listed.truncated}
+        shown["skills"] = CatalogShown.of(session.skills).as_dict() | {"truncated": listed.truncated}
         shown["loaded_versions"] = session.loaded_versions()
     return shown
 
@@ -334,21 +357,21 @@ def _inspected(client: Dispatcher, cwd: str | None, params: Params) -> Session:
     return skills.session(only=client.app.defaults.get("only"))
 
 
-USAGE: Final[Mapping[str, Schema]] = {
-    "session": {**TEXT, "description": "Count only this session."},
-    "since": {**TEXT, "description": "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01."},
-    "skill": {**TEXT, "description": "Return only the skill of this name."},
-    "sort": {"enum": list(SORTS), "description": "What comes first; `context` by default."},
-}
-"""What usage is counted by, over JSON-RPC and HTTP."""
+class UsageQuery(TypedDict, total=False):
+    """What usage is counted by, over JSON-RPC and HTTP."""
+
+    session: Annotated[str, _says("Count only this session.")]
+    since: Annotated[str, _says("Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")]
+    skill: Annotated[str, _says("Return only the skill of this name.")]
+    sort: Annotated[Sort, _says("What comes first; `context` by default.")]
 
 
 def _usage(client: Dispatcher, params: Params) -> JsonObject:
-    return usage(client.app.store, **_checked(params, USAGE)).as_dict()
+    return usage(client.app.store, **_checked(params, UsageQuery)).as_dict()
 
 
 def _create(client: Dispatcher, params: Params) -> JsonObject:
-    given = _checked(params, {"session_id": TEXT, **BEGIN, **_ASKS})
+    given = _checked(params, _Created)
     asks, seconds = bool(given.pop("asks", False)), int(given.pop("ask_seconds", limits.ANSWER_SECONDS))
     session = client.create(given.pop("session_id", None), asks=asks, seconds=seconds, **given)
     client.own = session.id
@@ -357,7 +380,7 @@ def _create(client: Dispatcher, params: Params) -> JsonObject:
 
 def _of_session(show: Callable[[Session], object]) -> Callable[[Dispatcher, Params], object]:
     def handler(client: Dispatcher, params: Params) -> object:
-        _checked(params, {"session_id": TEXT})
+        _checked(params, _OfSession)
         return show(client.session(params))
 
     return handler
@@ -373,20 +396,12 @@ def read_operation(kind: type[Operation[Any]], given: Mapping[str, object]) -> O
     return kind.from_dict(given)
 
 
-def _operation(kind: type[Operation[Any]]) -> Callable[[Dispatcher, Params], object]:
-    def handler(client: Dispatcher, params: Params) -> object:
-        operation = read_operation(kind, {key: value for key, value in params.items() if key != "session_id"})
-        return operation.data(client.session(params).perform(operation))
-
-    return handler
-
-
 METHODS: Final[Mapping[str, Callable[[Dispatcher, Params], object]]] = {
     "skills.list": _skills_list,
     "context.inspect": _context_inspect,
     "session.create": _create,
-    **{f"session.{name}": _operation(kind) for name, kind in OPERATIONS.items()},
     "session.events": _of_session(lambda session: session.events),
     "session.state": _of_session(lambda session: session.state()),
     "usage.count": _usage,
 }
+"""The methods besides `session.<operation>`."""

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypedDict
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -33,22 +33,24 @@ from metier.errors import (
     StoreError,
 )
 from metier.record.store import check_name
-from metier.record.usage import usage
+from metier.record.usage import Usage, usage
 from metier.running import scripts
 from metier.running.sandbox.runners import RUNS, BoundedRunner
-from metier.session.operation import Operation, fields_without_nul, schema_of
+from metier.session.operation import Operation, fields_without_nul, result_schema
+from metier.session.operation import schema_of as fields_schema
 from metier.session.operations import OPERATIONS, Call
 from metier.session.session import Session
 from metier.session.tools import BUSY, code_of
 from metier.surfaces.chat import ChatBusy, NoSuchChat
 from metier.surfaces.chat.model_choice import ModelUnavailable, UnconfirmedAddress
-from metier.surfaces.rpc import BEGIN, USAGE, Dispatcher
-from metier.surfaces.web import chat, pages, schemas
+from metier.surfaces.rpc import BeginOptions, Dispatcher, UsageQuery, closed_schema
+from metier.surfaces.web import chat, pages
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.endpoints import (
     JSON,
     BadRequest,
     Endpoint,
+    ErrorTold,
     NotFound,
     Problem,
     RequestRefused,
@@ -61,11 +63,12 @@ from metier.surfaces.web.endpoints import (
 )
 from metier.surfaces.web.guard import Gate, Guard
 from metier.surfaces.web.mcp_mount import McpMount
-from metier.surfaces.web.publish import FOLDER
-from metier.surfaces.web.schemas import OBJECT, RESULTS, TEXT, WHOLE, many, record
-from metier.surfaces.web.site import Site, encode
+from metier.surfaces.web.publish import FOLDER, PublishedIndex
+from metier.surfaces.web.site import ServedCatalog, Site, encode
 from metier.surfaces.web.sse import EVENT_STREAM, respond
-from metier.values.json_schema import Schema, mismatch
+from metier.values.results import FrameShown, SearchResult
+from metier.values.skill import Skill
+from metier.values.value import JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 _AFTER: Final = 2**62
 _NO_NUL: Final = "^[^\\u0000]*$"
@@ -74,21 +77,31 @@ _NO_NUL: Final = "^[^\\u0000]*$"
 # --- the server ---
 
 
+class Health(Value, kw_only=True):
+    """Whether the server answers. `reason` says why the store takes no events."""
+
+    json_keys = ("status", "version", "reason?", "error?")
+
+    status: Literal["ok", "store-unavailable"]
+    version: str = __version__
+    reason: str = ""
+    error: ErrorTold | None = None
+
+
 @Endpoint(
     "GET",
     "/healthz",
     "Whether the server answers, and its store takes events",
-    answers={200: {JSON: record({"status": TEXT, "version": TEXT}, {"reason": TEXT})}},
+    answers=Health,
     open=True,
 )
 async def health(site: Site, request: Request, given: None) -> Response:
     trouble = await site.store_health.trouble()
     if trouble is None:
-        return answer({"status": "ok", "version": __version__})
-    message = f"no event can be stored: {trouble}; the server's log says more"
-    told = {"status": "store-unavailable", "version": __version__, "reason": trouble}
-    error = {"code": "STORE_UNAVAILABLE", "message": message}
-    return answer({**told, "error": error}, 503 if site.app.config.store_required else 200)
+        return answer(Health(status="ok").as_dict())
+    error = ErrorTold("STORE_UNAVAILABLE", f"no event can be stored: {trouble}; the server's log says more")
+    told = Health(status="store-unavailable", reason=trouble, error=error)
+    return answer(told.as_dict(), 503 if site.app.config.store_required else 200)
 
 
 @Endpoint("GET", "/openapi.json", "This document")
@@ -107,12 +120,12 @@ def rpc(site: Site, request: Request, given: bytes) -> object:
 # --- the catalog ---
 
 
-@Endpoint("GET", "/api/skills", "The catalog", answers={200: {JSON: schemas.CATALOG}})
+@Endpoint("GET", "/api/skills", "The catalog", answers=ServedCatalog)
 def list_skills(site: Site, request: Request, given: None) -> Response:
     return Response(site.catalog(), media_type=JSON)
 
 
-@Endpoint("GET", "/api/skills/{name}", "One skill", answers={200: {JSON: schemas.SKILL}})
+@Endpoint("GET", "/api/skills/{name}", "One skill", answers=Skill)
 def show_skill(site: Site, request: Request, given: None) -> object:
     return site.app.skills()[request.path_params["name"]].as_dict()
 
@@ -121,9 +134,9 @@ def show_skill(site: Site, request: Request, given: None) -> object:
     "GET",
     "/api/search",
     "Skills that answer a query",
-    query={"q": TEXT, "limit": WHOLE, "scope": TEXT, "context": TEXT},
+    query={"q": str, "limit": int, "scope": str, "context": str},
     required_query=("q",),
-    answers={200: {JSON: schemas.FOUND}},
+    answers=SearchResult,
 )
 def search(site: Site, request: Request, given: None) -> object:
     wanted = query(request, "q")
@@ -137,13 +150,15 @@ def search(site: Site, request: Request, given: None) -> object:
     "GET",
     "/api/usage",
     "Which skills sessions were offered, loaded, read and ran",
-    query=USAGE,
-    answers={200: {JSON: schemas.USAGE}},
+    query=schema_of(UsageQuery)["properties"],
+    answers=Usage,
     refusals={404: "there is no such session", 422: "`since` is no time"},
 )
 def count_usage(site: Site, request: Request, given: None) -> object:
-    wanted: dict[str, Any] = {key: value for key in USAGE if (value := query(request, key)) is not None}
-    if wrong := mismatch(wanted, {"type": "object", "properties": USAGE}, ""):
+    wanted: dict[str, Any] = {
+        key: value for key in UsageQuery.__annotations__ if (value := query(request, key)) is not None
+    }
+    if wrong := mismatch(wanted, schema_of(UsageQuery), ""):
         raise BadRequest(wrong)
     if "session" in wanted:
         _find(site, wanted["session"])
@@ -153,7 +168,7 @@ def count_usage(site: Site, request: Request, given: None) -> object:
         raise RequestRefused(error.message) from error
 
 
-@Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers={200: {JSON: schemas.INDEX}}, open=True)
+@Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers=PublishedIndex, open=True)
 def published_index(site: Site, request: Request, given: None) -> object:
     return site.published_skills.index()
 
@@ -193,17 +208,45 @@ def _find(site: Site, session_id: str) -> str:
     return session_id
 
 
+class Begun(Value):
+    session_id: str
+
+
+class _ToolNamed(TypedDict):
+    tool: str
+
+
+class ToolCall(_ToolNamed, total=False):
+    args: JsonObject
+
+
+class CallAnswer(Value, kw_only=True):
+    """The answer to a tool call: the host's result, whether it succeeded, and the text for the model."""
+
+    json_keys = ("ok", "code|null", "text", "result")
+
+    ok: bool
+    code: str
+    text: str
+    result: JsonObject
+
+
+class StateShown(TypedDict):
+    version: int
+    id: str
+
+
 @Endpoint(
     "POST",
     "/api/sessions",
     "Begin a session",
-    body={"type": "object", "properties": BEGIN, "additionalProperties": False},
+    body=closed_schema(BeginOptions),
     body_required=False,
-    answers={201: {JSON: record({"session_id": TEXT})}},
+    answers={201: {JSON: Begun}},
 )
 def begin(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
-        return {"session_id": site.app.session(surface="http", **given).id}
+        return Begun(site.app.session(surface="http", **given).id)
     except BadArguments as error:  # each field fits, but not one with another
         raise RequestRefused(error.message) from error
 
@@ -212,22 +255,21 @@ def begin(site: Site, request: Request, given: dict[str, Any]) -> object:
     "POST",
     "/api/sessions/{session_id}/call",
     "Answer a model's tool call",
-    body=record({"tool": TEXT}, {"args": OBJECT}),
-    answers={200: {JSON: RESULTS["call"]}},
+    body=ToolCall,
+    answers=CallAnswer,
 )
 def call(site: Site, request: Request, given: dict[str, Any]) -> object:
-    """Answer a tool call with the host's result, whether it succeeded, and the text for the model."""
     result = _session(site, request).call(given["tool"], given.get("args", {}))
     if result.code == BUSY:
         raise ServerBusy(result.text)
-    return {"ok": result.ok, "code": result.code or None, "text": result.text, "result": result.as_dict()}
+    return CallAnswer(ok=result.ok, code=result.code, text=result.text, result=result.as_dict())
 
 
 @Endpoint(
     "POST",
     "/api/sessions/{session_id}/state",
     "What the session knows, as data",
-    answers={200: {JSON: schemas.STATE}},
+    answers=StateShown,
 )
 def state(site: Site, request: Request, given: None) -> object:
     return _session(site, request).state()
@@ -237,9 +279,9 @@ def state(site: Site, request: Request, given: None) -> object:
     "GET",
     "/api/sessions/{session_id}/events",
     "The frames of a session, or a live stream of them",
-    query={"after": WHOLE, "limit": {"type": "integer", "minimum": 1, "maximum": _AFTER}},
-    headers={"Last-Event-ID": WHOLE},
-    answers={200: {JSON: many(schemas.FRAME), EVENT_STREAM: TEXT}},
+    query={"after": int, "limit": Annotated[int, Meta(ge=1, le=_AFTER)]},
+    headers={"Last-Event-ID": int},
+    answers={200: {JSON: list[FrameShown], EVENT_STREAM: str}},
 )
 def events(site: Site, request: Request, given: None) -> object:
     session_id: str = request.path_params["session_id"]
@@ -271,14 +313,14 @@ def _endpoint(kind: type[Operation[Any]]) -> Endpoint:
         inspect.getdoc(kind) or "",
         body=schema,
         body_required=bool(schema["required"]),
-        answers={200: {JSON: RESULTS[kind.operation]}},
+        answers={200: {JSON: result_schema(kind)}},
         handler=perform,
     )
 
 
 def _documented(kind: type[Operation[Any]]) -> Schema:
     """The schema of an operation's body. A NUL is refused by the operation itself, so clients should know of it."""
-    schema = schema_of(kind)
+    schema = fields_schema(kind)
     properties = dict(schema["properties"])
     for name in fields_without_nul(kind):
         known = properties[name]

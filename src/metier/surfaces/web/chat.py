@@ -5,8 +5,8 @@ A client may leave: the turn continues, and `GET .../stream` joins it again, thr
 """
 
 import functools
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -16,15 +16,15 @@ from starlette.responses import Response
 from metier.errors import BadArguments, ResourceError, report_missing
 from metier.files.digests import is_digest
 from metier.record.events import chat_stream
-from metier.record.runs import made_files
+from metier.record.runs import MadeFile, made_files
 from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
-from metier.surfaces.chat.model_choice import PROVIDERS, ModelChoice
+from metier.surfaces.chat.model_choice import ModelChoice, Provider
 from metier.surfaces.web import sse
 from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, query
-from metier.surfaces.web.schemas import COUNT, FLAG, MAYBE, NAME, OBJECT, TEXT, WHOLE, many, record
 from metier.surfaces.web.site import Site, encode
-from metier.values.json_schema import Schema
+from metier.values.results import Choice
+from metier.values.value import Count, JsonObject, Name, Value
 
 if TYPE_CHECKING:
     from metier.surfaces.chat.live import TurnMessage
@@ -32,29 +32,112 @@ if TYPE_CHECKING:
 COMMANDS: Final = 50
 """Commands that are offered at once."""
 
-ITEM: Final[Schema] = record({"id": TEXT, "type": TEXT, "at_ms": WHOLE})
-_CHAT: Final = record({"id": TEXT, "title": TEXT, "skills": many(TEXT), "model": TEXT, "status": TEXT})
-_LISTED: Final = record({**_CHAT["properties"], "created_ms": WHOLE, "updated_ms": WHOLE})
-_WHOLE_CHAT: Final = record({**_CHAT["properties"], "items": many(ITEM)})
-_LABEL: Final = {"title": TEXT, "pinned": FLAG}
-_TURN: Final = {200: {sse.EVENT_STREAM: TEXT}}
-_NOTHING: Final[dict[int, dict[str, Schema]]] = {204: {}}
-_MODEL: Final = record(
-    {
-        "provider": TEXT,
-        "model": TEXT,
-        "base_url": TEXT,
-        "has_key": FLAG,
-        **dict.fromkeys(("tools", "images", "offline"), FLAG),
-    }
-)
-_WANTED: Final = {**dict.fromkeys(("model", "base_url", "api_key"), MAYBE), "confirmed": FLAG, "chat": TEXT}
-_PROVIDER: Final = {"provider": {"enum": list(PROVIDERS)}}
+_TURN: Final = {200: {sse.EVENT_STREAM: str}}
+_NOTHING: Final[dict[int, Any]] = {204: {}}
 BYTES: Final = "application/octet-stream"
-_MADE: Final = record(
-    {**dict.fromkeys(("session", "skill", "script", "path", "digest"), TEXT), "size": COUNT, "at_ms": WHOLE}
-)
 _UNCONFIRMED: Final = {409: "the address is on this machine, and was not confirmed"}
+
+
+class ItemHead(TypedDict):
+    """What every item of a chat has. What else it has depends on its type."""
+
+    id: str
+    type: str
+    at_ms: int
+
+
+class _Chat(Value, kw_only=True):
+    id: str
+    title: str
+    skills: Sequence[str]
+    model: str
+    status: str
+
+
+class ListedChat(_Chat, kw_only=True):
+    created_ms: int
+    updated_ms: int
+
+
+class ListedChats(Value):
+    chats: list[ListedChat]
+
+
+class WholeChat(_Chat, kw_only=True):
+    items: list[ItemHead]
+
+
+class NewChat(Value):
+    id: Name
+
+
+class ChatLabel(Value):
+    title: str
+    pinned: bool
+
+
+class ChangedLabel(TypedDict, total=False):
+    """What a person changes of it."""
+
+    title: str
+    pinned: bool
+
+
+class _Text(TypedDict):
+    text: str
+
+
+class SentMessage(_Text, total=False):
+    replaces: str | None
+
+
+class GivenAnswer(TypedDict):
+    answer: Choice
+
+
+class PickedSkill(TypedDict):
+    skill_id: str | None
+
+
+class ModelShown(TypedDict):
+    """A model, without its key."""
+
+    provider: str
+    model: str
+    base_url: str
+    has_key: bool
+    tools: bool
+    images: bool
+    offline: bool
+
+
+class _OfProvider(TypedDict):
+    provider: Provider
+
+
+class NamedModel(_OfProvider, total=False):
+    model: str | None
+    base_url: str | None
+    api_key: str | None
+    confirmed: bool
+    chat: str
+
+
+class WantedModel(NamedModel, total=False):
+    tools: bool
+    images: bool
+
+
+class ModelNames(Value):
+    models: Sequence[str]
+
+
+class ToldMessage(Value):
+    message: str
+
+
+class ListedCommands(Value):
+    commands: Sequence[JsonObject]
 
 
 def _id(request: Request) -> str:
@@ -68,49 +151,49 @@ def _id(request: Request) -> str:
     "GET",
     "/api/chats",
     "The chats, the most recently used first",
-    answers={200: {JSON: record({"chats": many(_LISTED)})}},
+    answers=ListedChats,
 )
 def list_chats(site: Site, request: Request, given: None) -> object:
     chats = [
-        {
-            "id": chat_id,
-            "title": head.title,
-            "created_ms": head.created_ms,
-            "updated_ms": head.updated_ms,
-            "skills": list(head.skills),
-            "model": head.model,
-            "status": head.shown_status,
-        }
+        ListedChat(
+            id=chat_id,
+            title=head.title,
+            created_ms=head.created_ms,
+            updated_ms=head.updated_ms,
+            skills=head.skills,
+            model=head.model,
+            status=head.shown_status,
+        )
         for chat_id, head in site.chats.store.chats()[:LISTED]
     ]
-    return {"chats": chats}
+    return ListedChats(chats)
 
 
-@Endpoint("POST", "/api/chats", "Create a chat", answers={201: {JSON: record({"id": NAME})}})
+@Endpoint("POST", "/api/chats", "Create a chat", answers={201: {JSON: NewChat}})
 def create_chat(site: Site, request: Request, given: None) -> object:
-    return {"id": site.chats.store.create()}
+    return NewChat(site.chats.store.create())
 
 
-@Endpoint("GET", "/api/chats/{chat_id}", "A chat with its items", answers={200: {JSON: _WHOLE_CHAT}})
+@Endpoint("GET", "/api/chats/{chat_id}", "A chat with its items", answers=WholeChat)
 def read_chat(site: Site, request: Request, given: None) -> object:
     head, items = site.chats.read(_id(request))
     turn = site.chats.turn(_id(request))
-    return {
-        "id": _id(request),
-        "title": head.title,
-        "model": head.model,
-        "skills": turn.skills if turn is not None else list(head.skills),
-        "status": turn.status if turn is not None else head.shown_status,
-        "items": [item.as_dict() for item in items],
-    }
+    return WholeChat(
+        id=_id(request),
+        title=head.title,
+        model=head.model,
+        skills=turn.skills if turn is not None else head.skills,
+        status=turn.status if turn is not None else head.shown_status,
+        items=cast("list[ItemHead]", [item.as_dict() for item in items]),
+    )
 
 
 @Endpoint(
     "PATCH",
     "/api/chats/{chat_id}",
     "Rename or pin a chat; an empty title is the one that the chat gave itself",
-    body=record({}, _LABEL),
-    answers={200: {JSON: record(_LABEL)}},
+    body=ChangedLabel,
+    answers=ChatLabel,
 )
 def change_chat(site: Site, request: Request, given: dict[str, Any]) -> object:
     changes: dict[str, object] = dict(given)
@@ -119,7 +202,7 @@ def change_chat(site: Site, request: Request, given: dict[str, Any]) -> object:
         if len(title) > LABEL_CHARACTERS:
             raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
     label = site.chats.store.change(_id(request), **changes)
-    return {"title": label.get("title", ""), "pinned": label.get("pinned", False)}
+    return ChatLabel(str(label.get("title", "")), bool(label.get("pinned")))
 
 
 @Endpoint("DELETE", "/api/chats/{chat_id}", "Hide a chat", answers=_NOTHING)
@@ -139,7 +222,7 @@ def restore_chat(site: Site, request: Request, given: None) -> None:
     "POST",
     "/api/chats/{chat_id}/messages",
     "Send a message, or another one in the place of an earlier one; the answer is a stream",
-    body=record({"text": TEXT}, {"replaces": MAYBE}),
+    body=SentMessage,
     answers=_TURN,
 )
 async def send_message(site: Site, request: Request, given: dict[str, Any]) -> Response:
@@ -188,7 +271,7 @@ async def stop(site: Site, request: Request, given: None) -> None:
     "POST",
     "/api/chats/{chat_id}/answers/{ask_id}",
     "Answer a question of the policy",
-    body=record({"answer": {"enum": ["once", "always", "no"]}}),
+    body=GivenAnswer,
     answers=_NOTHING,
 )
 async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> None:
@@ -200,7 +283,7 @@ async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> Non
     "POST",
     "/api/chats/{chat_id}/choices/{choice_id}",
     "Pick one of several skills that bear a name; null picks none",
-    body=record({"skill_id": MAYBE}),
+    body=PickedSkill,
     answers=_NOTHING,
 )
 async def pick_skill(site: Site, request: Request, given: dict[str, Any]) -> None:
@@ -215,9 +298,9 @@ async def pick_skill(site: Site, request: Request, given: dict[str, Any]) -> Non
     "GET",
     "/api/model",
     "The model that answers, in all chats or in one",
-    query={"chat": TEXT},
+    query={"chat": str},
     refusals={404: "there is no such chat"},
-    answers={200: {JSON: _MODEL}},
+    answers=ModelShown,
 )
 def show_model(site: Site, request: Request, given: None) -> object:
     return site.chats.choice_of(query(request, "chat") or "").as_dict()
@@ -227,8 +310,8 @@ def show_model(site: Site, request: Request, given: None) -> object:
     "PUT",
     "/api/model",
     "Choose the model that answers, in all chats or in one; an address on this machine must be confirmed",
-    body=record(_PROVIDER, {**_WANTED, **dict.fromkeys(("tools", "images"), FLAG)}),
-    answers={200: {JSON: _MODEL}},
+    body=WantedModel,
+    answers=ModelShown,
     refusals=_UNCONFIRMED,
 )
 def choose_model(site: Site, request: Request, given: dict[str, Any]) -> object:
@@ -245,8 +328,8 @@ async def _requested(site: Site, given: dict[str, Any]) -> ModelChoice:
     "POST",
     "/api/model/list",
     "The names of a provider's models",
-    body=record(_PROVIDER, _WANTED),
-    answers={200: {JSON: record({"models": many(TEXT)})}},
+    body=NamedModel,
+    answers=ModelNames,
     refusals=_UNCONFIRMED,
 )
 async def list_models(site: Site, request: Request, given: dict[str, Any]) -> object:
@@ -254,15 +337,15 @@ async def list_models(site: Site, request: Request, given: dict[str, Any]) -> ob
         from metier.surfaces.chat.models import model_names
     except ImportError as error:
         report_missing(error, "the chat", "web")
-    return {"models": await model_names(await _requested(site, given))}
+    return ModelNames(await model_names(await _requested(site, given)))
 
 
 @Endpoint(
     "POST",
     "/api/model/test",
     "Whether a model answers",
-    body=record(_PROVIDER, _WANTED),
-    answers={200: {JSON: record({"message": TEXT})}},
+    body=NamedModel,
+    answers=ToldMessage,
     refusals=_UNCONFIRMED,
 )
 async def test_model(site: Site, request: Request, given: dict[str, Any]) -> object:
@@ -271,22 +354,34 @@ async def test_model(site: Site, request: Request, given: dict[str, Any]) -> obj
     except ImportError as error:
         report_missing(error, "the chat", "web")
     choice = await _requested(site, given)
-    return {"message": f"{choice.name} answered in {await answer_time(choice):.1f} seconds."}
+    return ToldMessage(f"{choice.name} answered in {await answer_time(choice):.1f} seconds.")
 
 
 # --- files ---
 # A file is only ever bytes: it is sent back to be saved and never shown, whatever its name or content claims.
 
 
+class AddedFile(TypedDict):
+    id: str
+    type: str
+    name: str
+    size: Count
+    digest: str
+
+
+class MadeFiles(Value):
+    files: list[MadeFile]
+
+
 @Endpoint(
     "POST",
     "/api/chats/{chat_id}/files",
     "Add a file to a chat, for its model and its scripts; the body is the file",
-    query={"name": TEXT},
+    query={"name": str},
     required_query=("name",),
     body={},
     body_type=BYTES,
-    answers={201: {JSON: record({"id": TEXT, "type": TEXT, "name": TEXT, "size": COUNT, "digest": TEXT})}},
+    answers={201: {JSON: AddedFile}},
 )
 def add_file(site: Site, request: Request, given: bytes) -> object:
     try:
@@ -299,17 +394,17 @@ def add_file(site: Site, request: Request, given: bytes) -> object:
     "GET",
     "/api/sessions/{session_id}/files",
     "The files that scripts of a session made, the latest first",
-    answers={200: {JSON: record({"files": many(_MADE)})}},
+    answers=MadeFiles,
 )
 def list_files(site: Site, request: Request, given: None) -> object:
-    return {"files": [one.as_dict() for one in made_files(site.app.store, request.path_params["session_id"])]}
+    return MadeFiles(made_files(site.app.store, request.path_params["session_id"]))
 
 
 @Endpoint(
     "GET",
     "/api/sessions/{session_id}/files/{digest}",
     "A file that a script of a session made",
-    answers={200: {BYTES: TEXT}},
+    answers={200: {BYTES: str}},
 )
 def fetch_file(site: Site, request: Request, given: None) -> Response:
     session, digest = request.path_params["session_id"], request.path_params["digest"]
@@ -333,12 +428,12 @@ def fetch_file(site: Site, request: Request, given: None) -> Response:
     "GET",
     "/api/commands",
     "Commands that begin with the typed text, then those that match it",
-    query={"q": TEXT},
-    answers={200: {JSON: record({"commands": many(OBJECT)})}},
+    query={"q": str},
+    answers=ListedCommands,
 )
 def list_commands(site: Site, request: Request, given: None) -> object:
     typed = (query(request, "q") or "").lstrip("/").strip()[:200]
-    return {"commands": site.chats.commands(typed, COMMANDS)}
+    return ListedCommands(site.chats.commands(typed, COMMANDS))
 
 
 ENDPOINTS: Final = (

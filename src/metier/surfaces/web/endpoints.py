@@ -16,11 +16,19 @@ from starlette.responses import Response
 
 from metier import __version__
 from metier.files.json_text import parse_json
-from metier.surfaces.web.schemas import ERROR
 from metier.surfaces.web.site import Site, encode
-from metier.values.json_schema import Schema, counted, mismatch
+from metier.values.value import JsonObject, Schema, Value, counted, mismatch, schema_of
 
 JSON: Final = "application/json"
+
+
+class ErrorTold(Value):
+    code: str
+    message: str
+
+
+class ErrorAnswer(Value):
+    error: ErrorTold
 
 
 class Problem(Exception):
@@ -68,6 +76,11 @@ One that is no coroutine function is called in a worker thread.
 """
 
 
+def _schemas(declared: Mapping[str, Any]) -> dict[str, Schema]:
+    """The schemas of types. What is a schema stays one."""
+    return {name: hint if isinstance(hint, Mapping) else schema_of(hint) for name, hint in declared.items()}
+
+
 def _unhandled(site: Site, request: Request, given: Any) -> object:
     raise NotImplementedError
 
@@ -76,27 +89,42 @@ def _unhandled(site: Site, request: Request, given: Any) -> object:
 class Endpoint:
     """One operation: its path, its input and its answers. It decorates its handler.
 
-    `{parts}` of the path are parameters. `answers` maps each success status to its content types and their schemas. An
-    empty mapping is an answer without content.
+    `{parts}` of the path are parameters. `query`, `headers` and `body` are declared as types, or as schemas. `answers`
+    is the type of a JSON answer, or maps each success status to its content types and their types. An empty mapping is
+    an answer without content.
     """
 
     method: str
     path: str
     summary: str
     _: KW_ONLY
-    query: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
+    query: Mapping[str, Any] = field(default_factory=dict[str, Any])
     required_query: tuple[str, ...] = ()
-    headers: Mapping[str, Schema] = field(default_factory=dict[str, Schema])
-    body: Schema | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    body: Any = None
     """An empty one is that of bytes, which the handler gets as they are."""
     body_required: bool = True
     body_type: str = JSON
-    answers: Mapping[int, Mapping[str, Schema]] = field(default_factory=lambda: {200: {JSON: {"type": "object"}}})
+    answers: Any = JsonObject
     open: bool = False
     """Whether it works without a token."""
     refusals: Mapping[int, str] = field(default_factory=dict[int, str])
     """The errors that only this operation has, by status."""
     handler: Handler = _unhandled
+
+    def __post_init__(self) -> None:
+        given: object = self.answers
+        answered: Mapping[int, Mapping[str, Any]] = {200: {JSON: given}}
+        if isinstance(given, Mapping):
+            answered = cast("Mapping[int, Mapping[str, Any]]", given)
+        declared = {
+            "query": _schemas(self.query),
+            "headers": _schemas(self.headers),
+            "body": self.body if self.body is None else _schemas({"": self.body})[""],
+            "answers": {status: _schemas(content) for status, content in answered.items()},
+        }
+        for name, schemas in declared.items():
+            object.__setattr__(self, name, schemas)
 
     def __call__(self, handler: Handler) -> "Endpoint":
         return replace(self, handler=handler)
@@ -112,7 +140,8 @@ class Endpoint:
         if isinstance(result, Response):
             return result
         status = next(iter(self.answers))
-        return answer(site.hide_paths(result), status) if self.answers[status] else Response(status_code=status)
+        data = result.as_dict() if isinstance(result, Value) else result
+        return answer(site.hide_paths(data), status) if self.answers[status] else Response(status_code=status)
 
     @property
     def name(self) -> str:
@@ -172,7 +201,8 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     wrong = mismatch(value, endpoint.body or {}, "the body")
     if wrong:
         raise BadRequest(wrong)
-    properties = (endpoint.body or {}).get("properties", {})
+    body: Schema = endpoint.body or {}
+    properties: Mapping[str, Schema] = body.get("properties", {})
     return {key: counted(item, properties.get(key, {})) for key, item in cast("dict[str, Any]", value).items()}
 
 
@@ -212,7 +242,7 @@ def document(table: Iterable[Endpoint]) -> dict[str, Any]:
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Error": ERROR},
+            "schemas": {"Error": schema_of(ErrorAnswer)},
         },
         "paths": paths,
     }

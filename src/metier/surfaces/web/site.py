@@ -31,6 +31,7 @@ from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.surfaces.chat import Chats, NoSuchChat
 from metier.surfaces.chat.chat_search import ChatSearch
+from metier.surfaces.rpc import CatalogShown
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.health import StoreHealth
 from metier.surfaces.web.hide_paths import PathHider
@@ -38,6 +39,7 @@ from metier.surfaces.web.markdown import answer_html, to_html
 from metier.surfaces.web.overview import Overviews
 from metier.surfaces.web.publish import PublishedSkills
 from metier.surfaces.web.sse import EventFeed
+from metier.values.skill import Counts
 
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
 CSP: Final = (
@@ -75,6 +77,13 @@ class Asset:
     packed: bytes
     media_type: str
     etag: str
+
+
+class ServedCatalog(CatalogShown, kw_only=True):
+    json_keys = ("profile", "skills", "errors", "diagnostics", "counts")
+
+    profile: str
+    counts: Counts
 
 
 class Site:
@@ -115,14 +124,8 @@ class Site:
         with self._encoding:
             catalog = found.catalog
             if self._catalog is None or self._catalog[0] is not catalog:
-                listed = {
-                    "profile": found.profile.name,
-                    "skills": [skill.as_dict() for skill in catalog.skills],
-                    "errors": [{"path": one.path, "message": one.message} for one in found.errors],
-                    "diagnostics": [warning.as_dict() for warning in found.warnings],
-                    "counts": found.counts.as_dict(),
-                }
-                self._catalog = (catalog, encode(self.hide_paths(listed)))
+                listed = ServedCatalog.of(found, profile=found.profile.name, counts=found.counts)
+                self._catalog = (catalog, encode(self.hide_paths(listed.as_dict())))
             return self._catalog[1]
 
     # --- static files ---
