@@ -12,11 +12,15 @@ from typing import Any, Final, cast
 
 from metier.session.operation import parameters
 from metier.session.operations import OPERATIONS, Call, tool_fields
-from metier.surfaces.rpc import BEGIN, FLAG, TEXT
+from metier.surfaces.rpc import BeginOptions
 from metier.values.skill import Role
-from metier.values.value import Schema, mismatch
+from metier.values.value import Schema, mismatch, schema_of
 
 JsonObject = dict[str, Any]
+
+BEGIN: Final[Mapping[str, Schema]] = schema_of(BeginOptions)["properties"]
+FLAG: Final = schema_of(bool)
+TEXT: Final = schema_of(str)
 
 TEXTS: Final = (
     "",
