@@ -124,7 +124,10 @@ def test_a_rule_matches_names_exactly_and_paths_and_commands_by_glob(
         ({"deny": {}}, "permissions.deny must be a list of rules"),
         ({"deny": ["skill_load"]}, "must be a table with a tool"),
         ({"deny": [{"skill_name": "a"}]}, "must be a table with a tool"),
-        ({"deny": [{"tool": "a", "skil": "x"}]}, "unknown key skil"),
+        (
+            {"deny": [{"tool": "a", "skil_name": "x"}]},
+            r"unknown key skil_name .*did you mean skill_name\? known: tool, ",
+        ),
     ],
 )
 def test_a_wrong_policy_is_a_configuration_error(given: dict[str, Any], says: str) -> None:

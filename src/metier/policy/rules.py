@@ -289,9 +289,12 @@ def unknown_word(
     kind: str, word: str, known: Sequence[str], meant: str = "", more: str = "", *, key: str = ""
 ) -> ConfigError:
     """The error for a word that means nothing, with the nearest word and all that mean something."""
+    return ConfigError(f"there is no {kind} {word!r}", key=key or kind, hint=_meant(word, known, meant) + more)
+
+
+def _meant(word: str, known: Sequence[str], meant: str = "") -> str:
     close = [meant] if meant else nearest(word, known)
-    hint = f"{f'did you mean {close[0]}? ' if close else ''}known: {', '.join(known)}{more}"
-    return ConfigError(f"there is no {kind} {word!r}", key=key or kind, hint=hint)
+    return f"{f'did you mean {close[0]}? ' if close else ''}known: {', '.join(known)}"
 
 
 def read_rule(given: object, where: str) -> Rule:
@@ -302,7 +305,8 @@ def read_rule(given: object, where: str) -> Rule:
         raise ConfigError(f"a rule in permissions.{where} must be a table with a tool", key=where)
     unknown = next((key for key in table if key not in _FIELDS), None)
     if unknown is not None:
-        raise ConfigError(f"unknown key {unknown} in a rule of permissions.{where}", key=unknown)
+        message = f"unknown key {unknown} in a rule of permissions.{where}"
+        raise ConfigError(message, key=unknown, hint=_meant(unknown, _FIELDS))
     values: JsonObject = {key: value for key, value in table.items() if value is not None}
     given = _given(values.pop("given"), where) if "given" in values else None
     wrong = next((key for key, value in values.items() if not isinstance(value, str)), None)
