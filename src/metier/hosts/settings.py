@@ -396,6 +396,8 @@ def _mcp(layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origin
     """The user's MCP servers. A project cannot add any, trusted or not, because they start programs."""
     merged: dict[str, Any] = {}
     for origin, given in _own("mcp", layers, own_file, notes):
+        if not given:
+            raise ConfigError("mcp must be a table with servers or limits", file=origin, key="mcp")
         table = profiles.build_table(McpSettings, given, "mcp", origin)
         for key in ("instructions_chars", "description_chars"):
             _check_number(getattr(table, key), f"mcp.{key}", origin)

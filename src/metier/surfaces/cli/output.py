@@ -17,7 +17,7 @@ from msgspec import Struct
 from metier import limits
 from metier.files.shapes import is_iterator, is_list, is_table
 from metier.files.text import blank_controls, from_utf8, printable, printable_lines, storable_text
-from metier.values.value import as_dict
+from metier.values.value import plain
 
 if TYPE_CHECKING:
     from metier.values.skill import Diagnostic
@@ -211,7 +211,7 @@ def _document(data: object) -> Iterator[str]:
         yield f"\n{indent}]" if start[0] == "," else "[]"
 
     if isinstance(data, Struct):
-        data = as_dict(data)
+        data = plain(data)
     if is_table(data):
         yield "{\n"
         for number, (key, value) in enumerate(data.items()):
@@ -228,7 +228,7 @@ def _document(data: object) -> Iterator[str]:
 
 
 def _as_json(value: object) -> object:
-    return as_dict(value) if isinstance(value, Struct) else str(value)
+    return plain(value) if isinstance(value, Struct) else str(value)
 
 
 def diagnostic(d: "Diagnostic", cwd: str, *, source: bool = True) -> None:
