@@ -11,11 +11,11 @@ own best score, so scores of any size can be added, and a ranking with one clear
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
 from metier.values.results import Hit, IndexProgress, LikeIt, Reason, SearchResult
 from metier.values.skill import SCOPE_ORDER, Skill
+from metier.values.value import replace
 
 EXACT_PATH: Final = 1000
 EXACT_NAME: Final = 900

@@ -6,7 +6,6 @@ catalog was built.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from metier import limits
 from metier.errors import BadArguments, InvocationError, PolicyDenied, SkillNotFound
@@ -21,6 +20,7 @@ from metier.session.context import SessionContext, Steps
 from metier.session.visibility import By
 from metier.values.results import Loaded, Resource
 from metier.values.skill import SKILL_FILE, Skill
+from metier.values.value import replace
 
 
 def load(

@@ -73,11 +73,16 @@ class _StandardFields:
     """Stands in a class for the fields that the functions of `dataclasses` look for: they take values, too."""
 
     def __get__(self, instance: object, cls: type[Struct]) -> Mapping[str, Any]:
-        from dataclasses import make_dataclass
+        return _standard_fields(cls)
 
-        names = cls.__struct_fields__
-        made: Any = make_dataclass(cls.__name__, [(name, cls.__annotations__.get(name, Any)) for name in names])
-        return made.__dataclass_fields__
+
+@functools.cache
+def _standard_fields(cls: type[Struct]) -> Mapping[str, Any]:
+    from dataclasses import make_dataclass
+
+    names = cls.__struct_fields__
+    made: Any = make_dataclass(cls.__name__, [(name, cls.__annotations__.get(name, Any)) for name in names])
+    return made.__dataclass_fields__
 
 
 class Value(Struct, frozen=True, metaclass=ValueType):
