@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
+from metier.policy.asking import Approve
 from metier.record import telemetry
 from metier.record.events import check_session_id
 from metier.record.retention import Bound, Keeper
@@ -19,7 +20,6 @@ from metier.record.state import OpenedState, SessionState, read_state
 from metier.record.store import Store, open_store
 from metier.record.writer import random_ids
 from metier.running.sandbox import Runner
-from metier.session.context import Approve
 from metier.session.session import Session
 from metier.skills import PathLike, Skills, SkillSource
 from metier.values.skill import Changes

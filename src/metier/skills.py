@@ -28,13 +28,13 @@ from metier.values.value import replace
 if TYPE_CHECKING:
     from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
+    from metier.policy.asking import Approve
     from metier.policy.decide import Policy
     from metier.record.state import OpenedState
     from metier.record.store import Store
     from metier.running.sandbox import Runner
     from metier.search import Ranker, Reranker
     from metier.search.finder import Finder
-    from metier.session.context import Approve
     from metier.session.session import Session
     from metier.values.results import Prompt, SearchResult
 
@@ -409,8 +409,9 @@ class Skills:
             policy: A `Policy`, or its settings. By default, the permissions of the configuration apply.
             store: A `Store` or its URL. With a store, everything needed to replay the session is kept, unless policy
                 redacts it. Without one, events live as long as the session.
-            approve: Called with a `Request` when policy requires a person's approval. It returns `True` or `"once"`,
-                `"always"`, or another value for no. The session's lock is not held during the call.
+            approve: Called with a `Request` when policy requires a person's approval. It returns `True`, `"once"` or
+                `"always"` for yes, `False`, `None` or `"no"` for no; anything else raises `TypeError`. It may be a
+                coroutine function if you call the asynchronous methods. The session's lock is not held meanwhile.
             tools: Whether the model can call tools.
             preload: Names of skills that are in the system prompt from the first request on. With `only`, each must be
                 one of those.

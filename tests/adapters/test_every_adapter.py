@@ -17,6 +17,8 @@ from worlds import World
 RUN_DENIED = {"tool": "skill_run", "skill_name": "carpentry"}
 
 each = pytest.mark.parametrize("driver", DRIVERS, ids=names(DRIVERS))
+PLAIN = ("LangChain", "Anthropic", "Chat", "Responses")
+"""The drivers whose calls are not asynchronous."""
 KINDS = [driver for driver in DRIVERS if not driver.__name__.endswith("Async")]
 each_framework = pytest.mark.parametrize("driver", FRAMEWORKS, ids=names(FRAMEWORKS))
 
@@ -97,6 +99,23 @@ def test_a_person_who_says_no_is_heard_and_recorded(driver: type[Driver], world:
     assert fake.jobs == []
     assert len(model.shown[-1].texts) == 3  # the question, the skill, the refusal
     assert record(agent.session) == record(plain(found, [LOAD, RUN], approve=False))
+
+
+@each
+def test_an_asynchronous_no_is_a_no(driver: type[Driver], world: World) -> None:
+    async def approve(_: Request) -> bool:
+        return False
+
+    fake = runner()
+    model = Model([LOAD, RUN, "Then I leave it."])
+    agent = driver(skills(world), model, runner=fake, approve=approve)
+    if driver.__name__ in PLAIN:
+        with pytest.raises(TypeError, match="approve is asynchronous"):
+            agent.say("Cut me a plank.")
+    else:
+        assert agent.say("Cut me a plank.") == "Then I leave it."
+        assert any("the answer was no" in text for text in model.shown[-1].texts)
+    assert fake.jobs == []
 
 
 @each

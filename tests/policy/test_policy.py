@@ -14,7 +14,7 @@ from hosts.asking import metier
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
-from metier.errors import ConfigError, PolicyDenied
+from metier.errors import ConfigError
 from metier.hosts.profiles import build, load
 from metier.hosts.roots import Place
 from metier.hosts.settings import resolve
@@ -175,19 +175,6 @@ def test_a_yes_holds_once_or_for_good(world: World, answer: bool | str, asked: i
     assert [run(session), run(session)] == ["done", "done"]
     assert len(questions) == asked
     assert (questions[0].tool, questions[0].path, questions[0].detail) == ("skill_run", "scripts/x.sh", "#!/bin/sh\n")
-    said = "once" if answer is True else answer
-    assert [frame["answer"] for frame in frames(session, "policy_asked")] == [said] * asked
-
-
-@pytest.mark.parametrize("answer", [False, "no", "", "maybe"])
-def test_anything_else_is_a_no_and_nothing_runs(world: World, answer: bool | str) -> None:
-    world.skill(".agents/skills/one", files=SCRIPT)
-    runner = FakeRunner(default=lambda job: printed("done"))
-    session = world.discover().session(approve=lambda _: answer, runner=runner)
-    with pytest.raises(PolicyDenied, match="the answer was no"):
-        run(session)
-    assert runner.jobs == []
-    assert frames(session, "tool_failed")[0]["reason"] == "PolicyDenied"
 
 
 def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:

@@ -5,7 +5,6 @@ once: in the messages, or in the system prompt if the framework dropped it from 
 framework.
 """
 
-import asyncio
 import json
 import threading
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from metier.files.digests import digest_of
 from metier.files.shapes import is_items, is_object
 from metier.files.text import utf8
 from metier.hosts.profiles import Profile
+from metier.policy.asking import in_thread
 from metier.policy.decide import Request
 from metier.policy.question import Question, command_line
 from metier.session import activation, queries
@@ -189,7 +189,7 @@ class Conversation:
     async def acall(
         self, tool: str, arguments: Any, *, answer: bool | None = None, call_id: str = "", asks: bool = True
     ) -> ToolResult:
-        return await asyncio.to_thread(self.call, tool, arguments, answer=answer, call_id=call_id, asks=asks)
+        return await in_thread(self.call, tool, arguments, answer=answer, call_id=call_id, asks=asks)
 
     def settle(self, answered: Iterable[str]) -> None:
         """Record refusals that the framework does not report: waiting calls that have a result but were not made."""
@@ -239,7 +239,7 @@ class SkillLoop(Generic[ResponseT, AnswerT]):
 
     async def adispatch(self, response: ResponseT) -> list[AnswerT]:
         """`dispatch` for asyncio."""
-        return await asyncio.to_thread(self.dispatch, response)
+        return await in_thread(self.dispatch, response)
 
     def _calls(self, response: ResponseT) -> Iterable[ResponseCall]:
         """The tool calls of a response."""

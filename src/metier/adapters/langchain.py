@@ -6,7 +6,6 @@ tools alone, for a graph of your own. A call that needs approval is an `interrup
 review, if the graph has a checkpointer to resume it with, and is refused elsewhere.
 """
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from metier.adapters.conversation import Conversation, Conversations, call_key, 
 from metier.app import SESSIONS, App
 from metier.errors import report_missing
 from metier.files.shapes import is_items, is_object
+from metier.policy.asking import in_thread
 from metier.policy.decide import Request
 from metier.session.options import SessionOptions
 from metier.session.session import Session
@@ -76,7 +76,7 @@ class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
         request: ModelRequest[ContextT],
         handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[ResponseT]]],
     ) -> ModelResponse[ResponseT]:
-        return await handler(await asyncio.to_thread(self._with_skills, request))
+        return await handler(await in_thread(self._with_skills, request))
 
     def _with_skills(self, request: ModelRequest[ContextT]) -> ModelRequest[ContextT]:
         """The request with the skills of this turn and the tools that can succeed now."""
@@ -162,7 +162,7 @@ def _tool(find: Callable[[], Conversation], tool: Tool, turns: _Turns | None = N
         return result.text, result
 
     async def arun(**arguments: object) -> tuple[str, ToolResult]:
-        return await asyncio.to_thread(run, **arguments)
+        return await in_thread(run, **arguments)
 
     return _SkillTool(
         name=tool.name,

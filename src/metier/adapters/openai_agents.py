@@ -6,7 +6,6 @@ the input into the instructions, so that the model gets one system prompt. With 
 approval interrupts the run, like any tool with `needs_approval`; otherwise it is refused.
 """
 
-import asyncio
 import inspect
 import itertools
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from metier.adapters.conversation import (
     value_of,
 )
 from metier.errors import report_missing
+from metier.policy.asking import in_thread
 from metier.session.options import SessionOptions
 from metier.session.session import Session
 from metier.skills import Skills
@@ -79,17 +79,17 @@ class AgentSkills:
     def _tool(self, name: str) -> FunctionTool:
         async def invoke(context: ToolContext[object], arguments: str) -> str:
             call_id = context.tool_call_id
-            approved = context.is_tool_approved(name, call_id) or None
+            approved = True if context.is_tool_approved(name, call_id) is True else None
             result = await self.conversation.acall(name, decoded(arguments), answer=approved, call_id=call_id)
             return result.text
 
         async def needs_approval(
             context: RunContextWrapper[object], arguments: dict[str, object], call_id: str
         ) -> bool:
-            return bool(await asyncio.to_thread(self.conversation.questions, name, arguments, call_id))
+            return bool(await in_thread(self.conversation.questions, name, arguments, call_id))
 
         async def is_enabled(context: RunContextWrapper[object], agent: AgentBase[object]) -> bool:
-            return await asyncio.to_thread(self._update, tool)
+            return await in_thread(self._update, tool)
 
         tool = FunctionTool(
             name=name,
@@ -135,7 +135,7 @@ class SkillInstructions:
         self.skills, self._base = skills, base
 
     async def __call__(self, context: RunContextWrapper[TContext], agent: Agent[TContext]) -> str:
-        return await asyncio.to_thread(self.skills.prompt, self._base, list(context.turn_input))
+        return await in_thread(self.skills.prompt, self._base, list(context.turn_input))
 
 
 def keep_skills(trim: CallModelInputFilter | None = None) -> CallModelInputFilter:
@@ -150,6 +150,6 @@ def keep_skills(trim: CallModelInputFilter | None = None) -> CallModelInputFilte
         instructions = data.agent.instructions
         if not isinstance(instructions, SkillInstructions):
             return final
-        return await asyncio.to_thread(instructions.skills.put_back, final)
+        return await in_thread(instructions.skills.put_back, final)
 
     return filtered

@@ -7,7 +7,6 @@ its own; some models get those as a second system message. A call that needs app
 somebody to ask, and refused elsewhere.
 """
 
-import asyncio
 import itertools
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from metier.adapters.conversation import Conversation, Conversations, RequestPro
 from metier.app import App
 from metier.errors import report_missing
 from metier.files.shapes import as_table, is_items
+from metier.policy.asking import in_thread
 from metier.session.options import SharedOptions
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -96,18 +96,18 @@ class SkillsToolset(AbstractToolset[object]):
         return self._id
 
     async def _conversation(self, ctx: RunContext[object]) -> Conversation:
-        return await asyncio.to_thread(self.conversations.of, ctx.conversation_id)
+        return await in_thread(self.conversations.of, ctx.conversation_id)
 
     async def get_instructions(self, ctx: RunContext[object]) -> InstructionPart | None:
         return await self.instructions(ctx, ctx.messages) if self._instruct else None
 
     async def instructions(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> InstructionPart | None:
         """The skills' part of the instructions of a request with these messages."""
-        prompt = await asyncio.to_thread(_system, await self._conversation(ctx), messages)
+        prompt = await in_thread(_system, await self._conversation(ctx), messages)
         return InstructionPart(content=prompt.text, dynamic=bool(prompt.rest)) if prompt.text else None
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        tools = await asyncio.to_thread((await self._conversation(ctx)).tools)
+        tools = await in_thread((await self._conversation(ctx)).tools)
         return {
             tool.name: ToolsetTool(
                 toolset=self,
@@ -125,10 +125,10 @@ class SkillsToolset(AbstractToolset[object]):
 
     async def call_tool(self, name: str, tool_args: object, ctx: RunContext[object], tool: ToolsetTool[object]) -> str:
         conversation, call_id = await self._conversation(ctx), ctx.tool_call_id or ""
-        if ctx.tool_call_approved:
+        if ctx.tool_call_approved is True:
             return _text(await conversation.acall(name, tool_args, answer=True, call_id=call_id))
         asks = _defers(ctx) if self._approvals is None else self._approvals
-        requests = await asyncio.to_thread(conversation.questions, name, tool_args, call_id) if asks else ()
+        requests = await in_thread(conversation.questions, name, tool_args, call_id) if asks else ()
         if requests:
             raise ApprovalRequired(metadata={"questions": shown(requests)})
         return _text(await conversation.acall(name, tool_args, asks=asks))

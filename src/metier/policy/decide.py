@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts.profiles import Profile
 from metier.hosts.settings import Settings
+from metier.policy.asking import CANCELLED, DECLINED, UNANSWERED, YES
 from metier.policy.remembered import RememberedRules
 from metier.policy.rules import (
     DEFAULTS,
@@ -37,14 +38,6 @@ Name = Literal["default", "read-only", "full-auto"]
 Unasked = Literal["refuse", "loads", "allow"]
 By = Literal["user", "model"]
 """Who asks: a person or the host, or the model."""
-
-NOBODY: Final = "nobody"
-"""The answer to a request in a session that can ask, where there was nobody to ask at that moment."""
-
-DECLINED: Final = "declined"
-CANCELLED: Final = "cancelled"
-UNANSWERED: Final = "unanswered"
-"""What a host says where no person said no: many decline or dismiss every question when they run without a screen."""
 
 _NOT_APPROVED: Final[Mapping[str, str]] = {
     DECLINED: "nobody approved it: the host declined the question",
@@ -244,28 +237,28 @@ class Policy:
     def enforce(
         self,
         request: Request,
-        approve: "Callable[[Request], bool | str] | None",
+        answered: "Callable[[Request], str] | None",
         by: By = "model",
     ) -> Decision:
         """Return if the request is allowed. Raise `PolicyDenied` if a rule or the person asked refuses it.
 
-        The error says how a person can allow it.
+        `answered` gives the person's answer as `read_answer` returns it. The error says how a person can allow it.
         """
         decision = self.decide(request)
         if decision.verdict == "allow":
             return decision
         if decision.verdict == "deny":
             raise self.denied(request, decision)
-        if approve is None:
+        if answered is None:
             if not self._goes_unasked(request, by):
                 why = "it must be confirmed, and nobody can be asked here; the user can allow it "
                 why += f"{in_settings(request)}, and a host with an approve callback"
                 raise PolicyDenied(request.tool, request.skill_name, why)
             return decision
-        answer = approve(request)
-        if answer in ("always", "remember"):
+        answer = answered(request)
+        if answer == "always":
             self.remember(request)
-        elif not self.is_yes(answer):
+        elif answer not in YES:
             raise self.not_approved(request, answer)
         return decision
 
@@ -277,17 +270,12 @@ class Policy:
         return PolicyDenied(request.tool, request.skill_name, decision.why, way_out)
 
     @staticmethod
-    def not_approved(request: Request, answer: bool | str) -> PolicyDenied:
+    def not_approved(request: Request, answer: str) -> PolicyDenied:
         """The refusal of a request that somebody was asked about."""
-        why = _NOT_APPROVED.get(answer) if isinstance(answer, str) else None
+        why = _NOT_APPROVED.get(answer)
         again = "" if why else "when it is asked again, or "
         way_out = f"the user can allow it {again}{in_settings(request)}"
         return PolicyDenied(request.tool, request.skill_name, why or "the answer was no", way_out)
-
-    @staticmethod
-    def is_yes(answer: bool | str) -> bool:
-        """Whether an answer allows the request, once or always."""
-        return answer is True or answer in ("once", "yes", "always", "remember")
 
     def _goes_unasked(self, request: Request, by: By) -> bool:
         """Whether a request that must be confirmed is allowed where nobody can be asked."""

@@ -16,13 +16,14 @@ def async_twin(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
         import asyncio  # imported only when needed
         import threading
 
+        from metier.policy.asking import in_thread
         from metier.running.sandbox import stopped_by
 
         stop = threading.Event()
         itself, *rest = given  # a subclass may have another method of that name
         with stopped_by(stop):
             try:
-                return await asyncio.to_thread(getattr(itself, method.__name__), *rest, **named)
+                return await in_thread(getattr(itself, method.__name__), *rest, **named)
             except asyncio.CancelledError:
                 stop.set()
                 raise

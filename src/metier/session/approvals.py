@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from metier.policy.decide import NOBODY, UNANSWERED
+from metier.policy.asking import NOBODY, UNANSWERED
 from metier.session.operations import Call
 from metier.values.results import Request
 

@@ -18,7 +18,8 @@ from metier.errors import MetierError, PolicyDenied
 from metier.files.source import ScriptFiles
 from metier.files.text import storable_text
 from metier.policy import windows
-from metier.policy.decide import NOBODY, By, Policy, Unconfirmed
+from metier.policy.asking import NOBODY, YES, Approve, ask
+from metier.policy.decide import By, Policy, Unconfirmed
 from metier.policy.rules import skill_request
 from metier.record.events import Event, PolicyAsked
 from metier.record.recorder import Recorder
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 _RUN, _UNSANDBOXED = Request("skill_run"), Request("run_unsandboxed")
 """Requests for any script: what policy says of them decides whether a model has a tool to run one."""
-
-Approve = Callable[[Request], "bool | str"]
-"""Asks a person: `True` or `"once"`, `"always"`, anything else is a no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +197,8 @@ class SessionContext:
                     break
                 if verdict == "allow" or request in answers:
                     continue
-                answer = self.approve(self._shown(request))
-                said = answer if isinstance(answer, str) else "once" if answer else "no"
-                answers[request] = said
-                if said != NOBODY and not Policy.is_yes(said):
+                answer = answers[request] = ask(self.approve, self._shown(request))
+                if answer != NOBODY and answer not in YES:
                     break
         except MetierError:
             return answers
@@ -234,7 +230,7 @@ class SessionContext:
         """Have something allowed. Raises `PolicyDenied` otherwise."""
         answer = self.asked.answers.get(request) if self.asked.answers else None
         if answer is not None:
-            lasts = request.tool not in _ONCE and Policy.is_yes(answer)
+            lasts = request.tool not in _ONCE and answer in YES
             self.recorder.note(
                 PolicyAsked(
                     tool=request.tool,
@@ -245,7 +241,7 @@ class SessionContext:
                     path=(request.path or None) if lasts else None,
                 )
             )
-            refused = answer != NOBODY and not Policy.is_yes(answer)
+            refused = answer != NOBODY and answer not in YES
             if refused and self.policy.decide(request).verdict != "deny":
                 # Also where a rule allows it by now: the person was asked, and the answer is heard.
                 raise self.policy.not_approved(request, answer)

@@ -4,7 +4,6 @@ Each function has the name, the parameters, the type hints and the description o
 the model gets. Whatever a model passes, nothing is raised: a mistake, a refusal or a failure is text, too.
 """
 
-import asyncio
 import functools
 import inspect
 import re
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metier.errors import MetierError
 from metier.files.shapes import as_table, is_items
+from metier.policy.asking import in_thread
 from metier.values.results import Tool
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def async_functions(session: "Session") -> list[Callable[..., Awaitable[str]]]:
     def twin(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
         @functools.wraps(function)
         async def call(*given: object, **named: object) -> str:
-            return await asyncio.to_thread(function, *given, **named)
+            return await in_thread(function, *given, **named)
 
         return call
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from metier.files.source import Files
+    from metier.policy.asking import Approve
     from metier.policy.decide import Policy
     from metier.record.state import OpenedState
     from metier.record.store import Store
     from metier.running.sandbox import Runner
-    from metier.session.context import Approve
 
 
 class SharedOptions(TypedDict, total=False):

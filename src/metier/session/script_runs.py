@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from metier.errors import MetierError
 from metier.files import beneath
-from metier.policy.decide import NOBODY, By
+from metier.policy.asking import NOBODY
+from metier.policy.decide import By
 from metier.running import scripts
 from metier.running.execution import Execution, refusal
 from metier.running.grants import RunGrant

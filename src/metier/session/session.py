@@ -14,6 +14,7 @@ from metier import limits
 from metier.errors import BadArguments, MetierError, PolicyDenied
 from metier.hosts.formats import Answer
 from metier.hosts.schema import Profile
+from metier.policy.asking import Approve
 from metier.policy.decide import Policy
 from metier.record import catalog_events
 from metier.record.events import VERSION, Event, PolicyChosen, SessionStarted, SkillWarning
@@ -26,7 +27,7 @@ from metier.running.secrets.masking import Mask
 from metier.running.secrets.storage import stored_secrets
 from metier.running.world import LiveWorld, World
 from metier.session import load, operations, queries
-from metier.session.context import Approve, Asked, SessionContext
+from metier.session.context import Asked, SessionContext
 from metier.session.operation import Operation
 from metier.session.reading import Reader
 from metier.session.visibility import By, Visibility

@@ -81,6 +81,9 @@ async def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(
         (types.ElicitResult(action="accept", content={"answer": "ALWAYS"}), False),
         (types.ElicitResult(action="accept", content={"answer": "remember"}), False),
         (types.ElicitResult(action="accept", content={"answer": True}), False),
+        (types.ElicitResult(action="accept", content={"answer": False}), False),
+        (types.ElicitResult(action="accept", content={"answer": 0}), False),
+        (types.ElicitResult(action="accept", content={"answer": []}), False),
         (types.ElicitResult(action="accept", content={"answer": ["always"]}), False),
     ],
 )

@@ -23,6 +23,7 @@ from metier.files.digests import FORM, digest_of, is_digest
 from metier.files.text import storable_table
 from metier.hosts import roots
 from metier.hosts.settings import Settings
+from metier.policy.asking import YES, Approve, ask, read_answer
 from metier.policy.decide import Policy, Request
 from metier.record.events import INSTALLS, InstallRefused, SkillInstalled
 from metier.record.store import Draft, Store
@@ -104,7 +105,7 @@ class Installer:
         sink: Store,
         *,
         policy: Policy | None = None,
-        approve: Callable[[Request], bool] | None = None,
+        approve: Approve | None = None,
     ) -> None:
         self._config, self._sink, self._approve = config, sink, approve
         self._policy = policy or Policy.configured(config)
@@ -236,8 +237,9 @@ class Installer:
     def _enforce(self, request: Request, answered: bool) -> None:
         """Ask the policy. An answer applies to this install only; a lasting permission is a rule in the settings."""
 
-        def approve(asked: Request) -> bool:
-            return answered or (self._approve is not None and self._approve(asked) is True)
+        def answer(asked: Request) -> str:
+            said = "once" if answered or self._approve is None else ask(self._approve, asked)
+            return "once" if said in YES else said
 
         decision = self._policy.decide(request)
         if decision.verdict == "deny" and decision.rule is None:
@@ -245,7 +247,7 @@ class Installer:
                 '[permissions] has no rule for it, such as allow = [{ tool = "install", path = "https://host/*" }]'
             )
             raise PolicyDenied(TOOL, request.skill_name, missing)
-        self._policy.enforce(request, approve if answered or self._approve is not None else None)
+        self._policy.enforce(request, answer if answered or self._approve is not None else None)
 
     def _allow(self, offer: Offer, *, remote: bool) -> None:
         """Ask the policy again, now that the name is known. A local source needs no rule, but a rule can deny it."""
@@ -291,7 +293,7 @@ class Installer:
             self._allow(offer, remote=_is_remote(request))
             if confirm is None:
                 return offer
-            if not confirm(offer):
+            if read_answer(confirm(offer)) not in YES:
                 raise PolicyDenied(TOOL, name, "the answer was no")
             locked = lock.Locked(
                 source=self._source_in_lock(offer, request), digest=offer.tree, artifact=offer.artifact, files=rows

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from metier.errors import MetierError
-from metier.policy.decide import UNANSWERED, Policy, Request
+from metier.policy.asking import UNANSWERED
+from metier.policy.decide import Policy, Request
 from metier.record.writer import system_clock
 from metier.surfaces.chat.chat_store import ChatStore, Status
 from metier.surfaces.chat.items import AskItem, ChoiceItem, Item, TextItem

@@ -32,13 +32,12 @@ from starlette.requests import Request as HttpRequest
 from metier import limits
 from metier.app import SESSIONS, App
 from metier.files.digests import digest_of
-from metier.policy.decide import CANCELLED, DECLINED, UNANSWERED
+from metier.policy.asking import CANCELLED, DECLINED, UNANSWERED, YES
 from metier.policy.question import Question
 from metier.session.session import Session
 from metier.values.results import Request
 
 _LOG: Final = logging.getLogger("metier")
-_YES: Final = ("once", "always")
 _SCHEMA: Final[types.ElicitRequestedSchema] = {
     "type": "object",
     "properties": {
@@ -46,7 +45,7 @@ _SCHEMA: Final[types.ElicitRequestedSchema] = {
             "type": "string",
             "title": "Allow it",
             "description": "once: only now. always: from now on, until `metier policy revoke`.",
-            "enum": list(_YES),
+            "enum": list(YES),
             "default": "once",
         }
     },
@@ -127,8 +126,10 @@ def _said(result: object) -> str:
         return UNANSWERED
     if result.action != "accept":
         return DECLINED if result.action == "decline" else CANCELLED
-    answer = (result.content or {}).get("answer") or "once"
-    return answer if isinstance(answer, str) and answer in _YES else "no"
+    answer = (result.content or {}).get("answer")
+    if answer is None or answer == "":
+        return "once"  # accepting is the yes, and the field may be left empty
+    return answer if isinstance(answer, str) and answer in YES else "no"
 
 
 def _key(request: Request) -> str:

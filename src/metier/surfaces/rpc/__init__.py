@@ -18,10 +18,9 @@ from metier.app import App
 from metier.errors import BadArguments, MetierError, StoreError
 from metier.files.json_text import parse_json
 from metier.files.text import without_torn
-from metier.policy.decide import UNANSWERED
+from metier.policy.asking import UNANSWERED, Approve
 from metier.policy.question import Question
 from metier.record.usage import Sort, usage
-from metier.session.context import Approve
 from metier.session.operation import Operation, check_values, flaw_of
 from metier.session.operations import OPERATIONS, Call
 from metier.session.queries import CatalogPrompt
