@@ -15,7 +15,6 @@ import click
 
 from metier.catalog import validate
 from metier.hosts import documentation, profiles
-from metier.hosts.authority import authority
 from metier.hosts.documentation import CERTAINTIES, Documentation
 from metier.hosts.schema import RuntimeSettings
 from metier.record import events
@@ -52,23 +51,21 @@ comes from.
 
 ## What a project may set
 
-A repository is as foreign as the skills in it, so its files (3 and 4) can only narrow what holds without them, until
-you trust the project with `metier trust`. The last column of the tables says what that means for each setting:
+A repository is as foreign as the skills in it. Until you trust a project with `metier trust`, only these settings of
+its files (3 and 4) count: `permissions.deny`, `permissions.ask`, and `check.hosts` with hosts that Metier knows by
+name. All others wait. They are checked, so a wrong value is an error, and one warning names them.
 
-- **the user**: only in your own file, or by the caller.
-- **a trusted project**: in the files of a project that you trust. It is never taken from another project, and neither
-  is a profile that a project names by a path.
-- **a project, unless trust is required**: in the files of any project. With `permissions.trust = "required"` in your
-  own file, only in those of a project that you trust.
-- **any project**: it decides about nothing that matters here.
-- **any project to narrow it**: a lower limit, a shorter list, a stricter check, or `false` for what can be switched
-  off counts from any project. A wider value does not count if the rule before it does not allow it, or if your own
-  file has the setting.
+`metier trust` prints the settings that count from then on. It covers what the files say at that moment, and what a
+profile file says that they choose: if a setting changes later, all of them wait again, and the warning has the
+difference. Comments, and other tables of `pyproject.toml`, may change.
 
-How the key is spelled makes no difference: nested or dotted, by the name of the host, or in a table `[profile.NAME]`.
-A profile that an untrusted project chooses by name does not widen what needs trust, such as the limits of scripts. A
-value that does not count is reported as `untrusted`, with the file, the key and what to do. A project's
-`.metier/skills.json` can hide your own skills from the model or turn them off, but not turn them on.
+These settings are yours alone; no project sets them, trusted or not: `permissions` except for `deny` and `ask`,
+`model`, `mcp`, `store_days`, `store_megabytes`, `run.sandbox` and `run.image`.
+
+Rules in your own files use the names for tools of your profile and your own settings. A project that renames a tool in
+`[tools]` does not change what your rules mean.
+
+A project's `.metier/skills.json` can hide skills from the model or turn them off, but not turn them on or pin them.
 
 ## Keys
 """
@@ -158,27 +155,23 @@ def _paragraph(thing: object) -> str:
 
 def settings_page() -> str:
     lines = ["# Settings", "", SETTINGS]
-    lines += ["| key | meaning | who may set it |", "|---|---|---|"]
-    lines += [f"| `{key}` | {meaning} | {_who(key)} |" for key, meaning in _field_docs(RuntimeSettings).items()]
+    lines += ["| key | meaning |", "|---|---|"]
+    lines += [f"| `{key}` | {meaning} |" for key, meaning in _field_docs(RuntimeSettings).items()]
     lines += [
         "",
         "## Settings of a profile",
         "",
         "The defaults are those of `standard`.",
         "",
-        "| key | default | meaning | who may set it |",
+        "| key | default | meaning |",
     ]
-    lines += ["|---|---|---|---|"]
+    lines += ["|---|---|---|"]
     standard = profiles.describe(profiles.build(profiles.load("standard")))
     lines += [
-        f"| `{name}` | `{_shown(value)}` | {about} | {_who(name)} |"
+        f"| `{name}` | `{_shown(value)}` | {about} |"
         for name, value, about in _settings(profiles.Profile, standard, "")
     ]
     return "\n".join(lines) + "\n"
-
-
-def _who(name: str) -> str:
-    return authority(name).description
 
 
 def _settings(cls: type, values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object, str]]:

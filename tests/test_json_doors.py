@@ -132,7 +132,7 @@ def test_files_of_the_user_and_of_the_project(world: World, number: str) -> None
     folder.mkdir(parents=True)
     (folder / "trust.json").write_text(f'{{"projects": ["/"], "x": {number}}}')
     notes: list[Diagnostic] = []
-    assert trusted_projects(str(folder), notes) == []
+    assert trusted_projects(str(folder), notes) == {}
     (folder / "skills.json").write_text(f'{{"modes": {{"/a": "off"}}, "x": {number}}}')
     modes = Modes(str(folder), str(world.project))
     assert modes.by_level["user"] == {}

@@ -25,5 +25,14 @@ class World:
         """Trust the project, as `metier trust` does."""
         trust(str(self.home / ".config/metier"), str(self.project))
 
+    def configure(self, text: str, *, trusted: bool = True) -> Path:
+        """Write the project's configuration, and trust it unless told otherwise."""
+        file = self.project / ".metier/config.toml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        if trusted:
+            self.trust()
+        return file
+
     def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
         return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)

@@ -442,9 +442,10 @@ class Skills:
         if policy is None:
             policy = Policy.configured(self.settings)
         elif isinstance(policy, Policy):
-            policy = policy.under(self.profile)
+            policy = policy.under(self.settings)
         else:
-            policy = Policy.from_settings(policy, self.profile)
+            own = self.settings.own_profile
+            policy = Policy.from_settings(policy, self.profile, names_for=lambda _: own)
         if files is None and self._source is not None:
             files = self._source.files()
         if applies is not None:
@@ -473,12 +474,13 @@ class Skills:
     def set_mode(self, name: str, mode: Mode, *, level: Level = "user") -> Skill:
         """Pin a skill, hide it from the model or switch it off, for this user or for everyone in the project.
 
-        `name` may be a path. Returns the skill in its new mode. The catalog is updated before this returns.
+        `name` may be a path. Returns the skill in the mode that holds then: what a project sets only hides more. The
+        catalog is updated before this returns.
         """
         skill = self.at(name) if os.sep in name else self._switchable(name, mode)
         Modes(self.settings.config_folder, self.settings.place.project).set(skill, mode, level)
         self._rescan()
-        return replace(skill, mode=mode)
+        return self.at(skill.path)
 
     def _switchable(self, name: str, mode: Mode) -> Skill:
         """The skill to switch by name. To switch one on, this prefers the only skill of that name that is off."""

@@ -171,11 +171,11 @@ def test_an_archive_that_is_unpacked_as_it_is_is_found(identity: str, monkeypatc
 
 
 def test_a_clone_that_counts_as_trusted_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Everything(list[str]):
+    class Everything(dict[str, Any]):
         def __contains__(self, path: object) -> bool:
             return True
 
-    def trusted(*_: object) -> list[str]:
+    def trusted(*_: object) -> dict[str, Any]:
         return Everything()
 
     for module in (trust, modes):

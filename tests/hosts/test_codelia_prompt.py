@@ -148,9 +148,7 @@ def test_the_cut_falls_before_the_first_entry_that_would_pass_32768_bytes(world:
 @pytest.mark.parametrize(("setting", "value", "expected"), [("maxEntries", 3, 3), ("maxBytes", 700, 2)])
 def test_both_limits_can_be_set(world: World, setting: str, value: int, expected: int) -> None:
     many(world, 10, "x" * 100)
-    config = world.project / ".metier/config.toml"
-    config.parent.mkdir()
-    config.write_text(f"[skills.initial]\n{setting} = {value}\n")
+    world.configure(f"[skills.initial]\n{setting} = {value}\n")
     prompt = metier(world, "prompt", "--profile", "codelia")
     assert (prompt["shown"], prompt["total"], prompt["truncated"]) == (expected, 10, True)
     assert len(shown(prompt["text"])) == expected

@@ -173,9 +173,12 @@ def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.Mo
     user.write_text('profile = "codelia"\nenabled = false\n')
     assert now() == ("codelia", False, str(user), str(user))
     project.write_text('profile = "omp"\n')
+    pyproject.write_text('[tool.metier]\nprofile = "rip"\nenabled = true\n')
+    assert now() == ("codelia", False, str(user), str(user)), "an untrusted project sets nothing"
+    pyproject.unlink()
+    trust(str(user.parent), str(world.project))
     assert now() == ("omp", False, str(project), str(user))
     pyproject.write_text('[tool.metier]\nprofile = "rip"\nenabled = true\n')
-    assert now() == ("rip", False, str(pyproject), str(user)), "an untrusted project switches on nothing"
     trust(str(user.parent), str(world.project))
     assert now() == ("rip", True, str(pyproject), str(pyproject))
     monkeypatch.setenv("METIER_PROFILE", "standard")
@@ -185,8 +188,7 @@ def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.Mo
 
 
 def test_a_configuration_is_found_from_a_folder_below_the_project(world: World) -> None:
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/config.toml").write_text("[catalog]\nmax_skills = 3\n")
+    world.configure("[catalog]\nmax_skills = 3\n")
     below = world.project / "a" / "b"
     below.mkdir(parents=True)
     assert settings.resolve(below, home=world.home).profile.catalog.max_skills == 3

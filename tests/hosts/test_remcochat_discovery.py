@@ -18,8 +18,7 @@ def discover(world: World, **settings: Any) -> Skills:
 
 
 def configure(world: World, text: str) -> None:
-    (world.project / ".metier").mkdir(exist_ok=True)
-    (world.project / ".metier/config.toml").write_text(f'profile = "remcochat"\n{text}')
+    world.configure(f'profile = "remcochat"\n{text}')
 
 
 # --- configuration ---

@@ -239,8 +239,7 @@ def test_a_command_in_an_earlier_message_does_not_call_in_a_later_one(world: Wor
 @pytest.mark.behaviour("K-036", "K-037")
 def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
     world.skill(".skills/probe", body=BODY)
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/config.toml").write_text('profile = "remcochat"\n[app.skills]\nenabled = true\n')
+    world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
     called = metier(world, "invoke", "/probe fill it")
     assert (called["skill"], called["message"], called["loaded"]) == ("probe", "fill it", None)
     called = metier(world, "invoke", "/usr/bin/env is a path", code=1, output=True)

@@ -14,7 +14,10 @@ from metier.surfaces.cli import cli, doctor
 from metier.surfaces.web.api import build
 from worlds import World
 
-OFF = "skills are switched off in the profile remcochat; set app.skills.enabled = true in .metier/config.toml"
+OFF = (
+    "skills are switched off in the profile remcochat; "
+    "set app.skills.enabled = true in .metier/config.toml, run `metier trust` and start again"
+)
 HOST = "http://localhost"
 
 
@@ -24,8 +27,7 @@ def ask(world: World, *arguments: str) -> Result:
 
 
 def configure(world: World, text: str) -> None:
-    (world.project / ".metier").mkdir(exist_ok=True)
-    (world.project / ".metier/config.toml").write_text(f'profile = "remcochat"\n{text}')
+    world.configure(f'profile = "remcochat"\n{text}')
 
 
 @pytest.mark.behaviour("K-001", "N-107")

@@ -62,7 +62,7 @@ def fields(text: str, name: str = "one") -> list[str]:
         ('permissions.allow = [{tool = "catalog_field", skill_name = "other"}]', "", []),
         ('permissions.ask = [{tool = "catalog_field"}]', "", []),
         ('prompt.fields = ["metadata"]', "", ["metadata"]),
-        ('prompt.fields = ["metadata", "license"]', "prompt.fields = []", []),
+        ('prompt.fields = ["metadata", "license"]', "prompt.fields = []", ["metadata", "license"]),
         (
             'prompt.fields = ["metadata", "license"]\npermissions.deny = [{tool = "catalog_field", path = "metadata"}]',
             "",
@@ -82,7 +82,7 @@ def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads(
     world.skill(f"{SKILLS}/one", **FIELDS)
     world.skill(f"{SKILLS}/two")
     write(world.home / ".config/metier/config.toml", own)
-    write(world.project / ".metier/config.toml", projects)
+    world.configure(projects, trusted=False)
     printed = run("prompt", "--full", "--profile", "rip").out
     assert fields(printed) == shown
     if not shown:

@@ -1,4 +1,5 @@
-"""Trust: where it is asked for, a project's skills are for people only until somebody says that it is trusted."""
+"""Trust: what a project's skills, settings and switches may do before the user says that the project is trusted, and
+what they may never do."""
 
 import json
 from pathlib import Path
@@ -6,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from calling import Run, caller
 from hosts.asking import metier
 from metier import Skills
-from metier.errors import PolicyDenied
+from metier.errors import ConfigError, PolicyDenied
+from metier.hosts import profiles, settings
 from metier.hosts.trust import trust
 from metier.session.session import Session
+from metier.values.skill import Diagnostic
 from worlds import World
 
 REQUIRED: dict[str, Any] = {"settings": {"permissions": {"trust": "required"}}}
@@ -27,6 +31,11 @@ def both(world: World) -> World:
     world.skill(".agents/skills/theirs", body="THEIRS-MARKER", files={"a.md": "FILE", "scripts/x.sh": "#!/bin/sh\n"})
     world.skill("~/.agents/skills/mine", body="MINE-MARKER")
     return world
+
+
+@pytest.fixture
+def run(both: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(both, capsys, monkeypatch)
 
 
 def reachable(session: Session, name: str) -> bool:
@@ -118,45 +127,222 @@ def test_the_command_trusts_and_no_longer_trusts_and_others_say_how(both: World)
     assert "metier trust" in str([d["hint"] for d in metier(both, "doctor")["diagnostics"]])
     below = both.project / "sub"
     below.mkdir()
-    assert metier(both, "trust", cwd=below) == {"project": str(both.project), "trusted": True}
-    assert json.loads((config(both) / "trust.json").read_text())["projects"] == [str(both.project)]
+    said = {"project": str(both.project), "trusted": True, "settings": {}, "changes": []}
+    assert metier(both, "trust", cwd=below) == said
+    assert json.loads((config(both) / "trust.json").read_text())["projects"] == {str(both.project): {}}
     assert all(skill["trusted"] for skill in metier(both, "list")["skills"])
     assert metier(both, "trust", str(both.project), "--remove", cwd=both.home)["trusted"] is False
-    assert json.loads((config(both) / "trust.json").read_text())["projects"] == []
+    assert json.loads((config(both) / "trust.json").read_text())["projects"] == {}
 
 
 # --- settings of a project ---
 
-
-@pytest.mark.parametrize("table", ["", "skills.", "app.skills."])
-def test_what_a_projects_settings_reach_beyond_it_counts_only_if_it_is_trusted(both: World, table: str) -> None:
-    (both.project / ".metier").mkdir()
-    (both.project / ".metier/config.toml").write_text(
-        f'store = "/tmp/elsewhere.db"\nstore_required = false\n[{table}run]\nenv = ["API_TOKEN"]\n'
-        f"[{table}policy]\nenforce_hints = false\n[catalog]\nmax_skills = 9\n"
-    )
-    (config(both) / "config.toml").write_text('[policy]\ntrust = "required"\n[run]\nseconds = 5\n')
-    before = both.discover()
-    rules = before.profile
-    assert ("API_TOKEN" in rules.run.env, rules.run.seconds, rules.policy.enforce_hints) == (False, 5, True)
-    assert (rules.catalog.max_skills, rules.policy.trust, before.settings.store_required) == (9, "required", True)
-    assert before.settings.store == str(both.home / ".local/share/metier/metier.db")
-    notes = [d.message for d in before.diagnostics if d.code == "untrusted" and d.path.endswith("config.toml")]
-    assert [note.split(" ")[0] for note in notes] == [
-        "store", "store_required", f"{table}run.env", f"{table}policy.enforce_hints",
-    ]  # fmt: skip
-    trust(str(config(both)), str(both.project))
-    after = both.discover()
-    assert (after.profile.run.env, after.profile.policy.enforce_hints) == (("API_TOKEN",), False)
-    assert after.settings.store == "/tmp/elsewhere.db"
-    assert not [d for d in after.diagnostics if d.code == "untrusted"]
+WAITING: dict[str, str] = {
+    'profile = "omp"': "profile",
+    "enabled = false": "enabled",
+    'store = "/tmp/elsewhere.db"': "store",
+    "store_required = false": "store_required",
+    "telemetry = true": "telemetry",
+    "cache = false": "cache",
+    "catalog.max_skills = 9": "catalog.max_skills",
+    'run.env = ["API_TOKEN"]': "run.env",
+    "skills.run.seconds = 9": "run.seconds",
+    "app.skills.policy.enforce_hints = false": "policy.enforce_hints",
+    'tools.run = "run_it"': "tools.run",
+    'custom_directories = ["elsewhere"]': "custom_directories",
+    'check.hosts = ["./own.toml"]': "check.hosts",
+    "profile.standard.catalog.max_skills = 9": "profile.standard.catalog.max_skills",
+}
+"""A line of a project's configuration that has no effect until the project is trusted, and how it is named."""
 
 
-def test_a_profile_file_of_a_project_counts_only_if_it_is_trusted(both: World) -> None:
+def values(world: World) -> tuple[dict[str, Any], list[Diagnostic]]:
+    """Every setting in force, and what is said about those that are not."""
+    config = settings.resolve(world.project, home=world.home)
+    other = ("diagnostics", "origins", "rule_origins")
+    found = {name: getattr(config, name) for name in config.__struct_fields__ if name not in other}
+    for name in ("profile", "own_profile"):
+        found[name] = profiles.describe(found[name])
+    return found, [*config.diagnostics]
+
+
+@pytest.mark.parametrize("file", ["config", "pyproject"])
+@pytest.mark.parametrize("line", WAITING)
+def test_a_setting_of_a_project_waits_until_the_project_is_trusted(both: World, line: str, file: str) -> None:
+    alone, _ = values(both)
+    written = both.configure(line if file == "config" else "", trusted=False)
+    if file == "pyproject":
+        written = both.project / "pyproject.toml"
+        written.write_text(f"[tool.metier]\n{line}\n")
+    found, notes = values(both)
+    assert found == alone
+    [note] = notes
+    assert (note.code, WAITING[line] in note.message, "metier trust" in note.hint) == ("untrusted", True, True)
+    both.trust()
+    found, notes = values(both)
+    assert found != alone
+    assert notes == []
+
+
+def test_a_wrong_value_that_waits_is_an_error_all_the_same(both: World) -> None:
+    file = both.configure("[catalog]\nmax_skills = 'x'\n", trusted=False)
+    with pytest.raises(ConfigError, match=r"catalog\.max_skills must be") as error:
+        both.discover()
+    assert (error.value.file, error.value.line) == (str(file), 2)
+
+
+ALONE: dict[str, str] = {
+    '[permissions]\nallow = [{tool = "skill_run"}]': "permissions.allow",
+    '[permissions]\nprofile = "full-auto"': "permissions.profile",
+    '[permissions]\nunasked = "allow"': "permissions.unasked",
+    '[permissions]\ntrust = "ignore"': "permissions.trust",
+    '[permissions]\ntools = ["x"]': "permissions.tools",
+    "[permissions]\nredact = false": "permissions.redact",
+    '[model]\nprovider = "openai"\nname = "theirs"\nbase_url = "https://evil.example"': "model",
+    '[mcp.servers.x]\ncommand = "evil"': "mcp",
+    "store_days = 1": "store_days",
+    "store_megabytes = 1": "store_megabytes",
+    'run.sandbox = ["container"]': "run.sandbox",
+    'skills.run.image = "evil"': "run.image",
+}
+"""What no project sets, and how it is named."""
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("text", ALONE)
+def test_what_is_the_users_alone_no_project_sets(both: World, text: str, trusted: bool) -> None:
+    alone, _ = values(both)
+    file = both.configure(text, trusted=trusted)
+    found, notes = values(both)
+    assert found == alone
+    [note] = notes
+    assert note.path == str(file)
+    assert f"{ALONE[text]} does not count, because only the user" in note.message
+
+
+def test_rules_that_deny_and_ask_and_built_in_hosts_need_no_trust(both: World) -> None:
+    text = 'check.hosts = ["codex"]\n[permissions]\ndeny = [{tool = "skill_read"}]\nask = [{tool = "skill_load"}]\n'
+    both.configure(text, trusted=False)
+    config = both.discover().settings
+    assert config.check_hosts == ("codex",)
+    assert config.permissions == {"deny": [{"tool": "skill_read"}], "ask": [{"tool": "skill_load"}]}
+    assert config.diagnostics == ()
+
+
+def test_a_setting_that_changed_after_the_project_was_trusted_waits_again(both: World, run: Run) -> None:
+    both.configure("catalog.max_skills = 5\nrun.seconds = 7\n")
+    assert both.discover().profile.catalog.max_skills == 5
+    both.configure("# only a comment\ncatalog.max_skills = 5\nrun.seconds = 7\n", trusted=False)
+    assert both.discover().profile.catalog.max_skills == 5
+    file = both.configure('catalog.max_skills = 6\ntools.run = "run_it"\n', trusted=False)
+    skills = both.discover()
+    assert (skills.profile.catalog.max_skills, skills.profile.run.seconds) != (6, 7)
+    assert skills.profile.catalog.max_skills not in (5, 6)
+    [note] = [d for d in skills.diagnostics if d.code == "untrusted"]
+    assert note.path == str(file)
+    assert "- catalog.max_skills = 5, - run.seconds = 7, + catalog.max_skills = 6, " in note.message
+    assert '+ tools.run = "run_it"' in note.message
+    shown = run("trust").out
+    assert "2 settings count now:\n  catalog.max_skills = 6\n" in shown
+    assert "changed since it was trusted before:" in shown
+    assert both.discover().profile.catalog.max_skills == 6
+
+
+def test_a_profile_file_of_a_project_counts_as_it_was_when_the_project_was_trusted(both: World) -> None:
     profile = both.project / "own.toml"
     profile.write_text('extends = "standard"\nsummary = "own"\n[policy]\nenforce_hints = false\n')
-    (both.project / ".metier").mkdir()
-    (both.project / ".metier/config.toml").write_text(f'profile = "{profile}"\n')
+    both.configure(f'profile = "{profile}"\n', trusted=False)
     assert Skills.discover(both.project, home=both.home).profile.name == "standard"
-    trust(str(config(both)), str(both.project))
+    both.trust()
     assert Skills.discover(both.project, home=both.home).profile.policy.enforce_hints is False
+    profile.write_text(profile.read_text().replace("[policy]", "[run]\nseconds = 9\n[policy]"))
+    found = Skills.discover(both.project, home=both.home)
+    assert found.profile.name == "standard"
+    assert "own.toml: run.seconds = 9" in str([d.message for d in found.diagnostics])
+
+
+def test_a_project_that_was_trusted_by_an_earlier_version_keeps_its_skills_and_shows_its_settings(both: World) -> None:
+    old = {"version": 1, "projects": [str(both.project)]}
+    (config(both) / "trust.json").write_text(json.dumps(old))
+    both.configure("catalog.max_skills = 5\n", trusted=False)
+    skills = both.discover(**REQUIRED)
+    assert skills["theirs"].trusted
+    assert skills.profile.catalog.max_skills != 5
+    assert "catalog.max_skills" in str([d.message for d in skills.diagnostics if d.code == "untrusted"])
+
+
+# --- names of tools ---
+
+RENAMED = '[tools]\nrun = "{}"\nread = "{}"\n'
+ECHO = {"scripts/w.sh": "#!/bin/sh\necho RAN\n", "a.md": "FILE"}
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize(
+    ("rules", "read", "ran"),
+    [
+        ('allow = [{tool = "skill_read"}]', True, False),
+        ('deny = [{tool = "skill_run"}]', True, False),
+        ('allow = [{tool = "skill_read"}]\ndeny = [{tool = "skill_run"}]', True, False),
+        ('allow = [{tool = "skill_run"}]\ndeny = [{tool = "skill_read"}]', False, True),
+        ('allow = [{tool = "wander"}]', True, False),
+    ],
+)
+def test_no_project_changes_what_rules_of_the_user_mean(
+    both: World, run: Run, rules: str, read: bool, ran: bool, trusted: bool
+) -> None:
+    """A project that calls its tool for scripts `wander` names it so in its own rules only."""
+    both.skill(".agents/skills/v", files=ECHO)
+    (config(both) / "config.toml").write_text(f"[permissions]\n{rules}\n")
+    both.configure(RENAMED.format("wander", "look"), trusted=trusted)
+    if "wander" in rules:
+        done = run("run", "v", "scripts/w.sh")
+        assert (done.code, "'wander'" in done.err) == (2, True), done
+        return
+    done = run("run", "v", "scripts/w.sh")
+    assert (done.code == 0, "RAN" in done.out) == (ran, ran), done
+    session = both.discover().session()
+    session.load("v")
+    names = session.skills.profile.tools
+    assert (names.run, names.read) == (("wander", "look") if trusted else ("skill_run", "skill_read"))
+    assert session.call(names.read, {"name": "v", "path": "a.md"}).ok is read
+    assert session.call(names.run, {"name": "v", "script": "scripts/w.sh"}).ok is ran
+    listed = run("policy", "list", "--json").json["rules"]
+    assert {(rule["verdict"], rule["tool"]) for rule in listed} == {
+        (verdict, tool) for verdict in ("allow", "deny") for tool in ("skill_read", "skill_run")
+        if f'{verdict} = [{{tool = "{tool}"' in rules
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_tool_cannot_take_the_name_of_another_one_of_metier(both: World, run: Run, trusted: bool) -> None:
+    both.skill(".agents/skills/v", files=ECHO)
+    (config(both) / "config.toml").write_text('[permissions]\nallow = [{tool = "skill_read"}]\n')
+    file = both.configure("", trusted=trusted)
+    file.write_text(RENAMED.format("skill_read", "skill_run"))
+    done = run("run", "v", "scripts/w.sh")
+    assert (done.code, done.out) == (2, "")
+    assert f"{file}:3: tools.read is 'skill_run', which is Metier's name for another tool" in done.err
+
+
+def test_a_trusted_project_may_name_its_tools_in_its_own_rules(both: World) -> None:
+    both.configure(RENAMED.format("wander", "look") + '[permissions]\ndeny = [{tool = "look"}]\n')
+    session = both.discover().session()
+    session.load("theirs")
+    assert not session.call("look", {"name": "theirs", "path": "a.md"}).ok
+
+
+# --- switches of a project ---
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_project_switches_nothing_on(both: World, run: Run, trusted: bool) -> None:
+    run("disable", "mine")
+    modes = {".agents/skills/theirs/SKILL.md": "pinned"}
+    modes[str(both.home / ".agents/skills/mine/SKILL.md")] = "auto"
+    (both.project / ".metier").mkdir(exist_ok=True)
+    (both.project / ".metier/skills.json").write_text(json.dumps({"version": 1, "modes": modes}))
+    if trusted:
+        both.trust()
+    skills = both.discover()
+    assert {skill.name: skill.mode for skill in skills} == {"mine": "off", "theirs": "auto"}

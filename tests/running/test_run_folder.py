@@ -144,17 +144,6 @@ def test_the_user_can_have_scripts_run_in_an_empty_folder(world: World, run: Run
     assert run("run", "maker", "scripts/make.py", "--yes").out.split(" ")[0] == (shown or str(world.project))
 
 
-def test_a_project_can_only_narrow_the_folder(world: World) -> None:
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/config.toml").write_text('[run]\nfolder = "none"\n')
-    assert world.discover().profile.run.folder == "none"
-    user = world.home / ".config/metier"
-    user.mkdir(parents=True)
-    (user / "config.toml").write_text('[run]\nfolder = "none"\n')
-    (world.project / ".metier/config.toml").write_text('[run]\nfolder = "read"\n')
-    assert world.discover().profile.run.folder == "none"
-
-
 # --- policy ---
 
 

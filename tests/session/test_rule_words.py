@@ -10,6 +10,7 @@ from calling import Run
 from metier import ConfigError, Policy, Rule, replay
 from metier.hosts import profiles
 from metier.hosts.profiles import BUILT_IN
+from metier.hosts.settings import resolve
 from metier.policy.rules import own_tools
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
@@ -118,13 +119,14 @@ def test_a_policy_that_does_not_exist_is_answered_with_the_nearest(world: World,
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_a_tool_has_metiers_name_and_the_hosts_and_both_decide(name: str) -> None:
-    profile = profiles.build(profiles.load(name))
+def test_a_tool_has_metiers_name_and_the_hosts_and_both_decide(world: World, name: str) -> None:
+    settings = resolve(world.project, home=world.home, profile=name)
+    profile = settings.profile
     for role, word in profile.tools.by_role().items():
         for written in (word, f"skill_{role}"):
             policy = Policy.from_settings({"deny": [{"tool": written}]}, profile)
             assert policy.decide(Request(f"skill_{role}", "one")).verdict == "deny"
-            assert Policy(deny=(Rule(written),)).under(profile).deny == (Rule(f"skill_{role}"),)
+            assert Policy(deny=(Rule(written),)).under(settings).deny == (Rule(f"skill_{role}"),)
     for word in (*own_tools(), *profile.tools.host):
         assert Policy.from_settings({"deny": [{"tool": word}]}, profile).decide(Request(word)).verdict == "deny"
 

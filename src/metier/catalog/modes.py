@@ -1,15 +1,15 @@
 """Stores the modes of skills: which are pinned, hidden from the model or off, for the user and for the project.
 
 The user's file is `~/.config/metier/skills.json`. A project's file is `<project>/.metier/skills.json` and has relative
-paths. The user's file wins, and of skills outside of the project, the project's file can only hide more: a repository
-cannot turn on what its user turned off. Skills are stored by path, so turning one off uncovers another one of the same
-name.
+paths. The user's file wins, and the project's file can only hide more: it comes with a clone, which turns nothing on.
+Skills are stored by path, so turning one off uncovers another one of the same name.
 """
 
 import os
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from metier.errors import ConfigError
 from metier.files.json_text import read_json
 from metier.files.replace import replace_json
 from metier.files.shapes import as_table, is_table
@@ -31,33 +31,29 @@ class Modes:
         }
         self.diagnostics: list[Diagnostic] = []
         self.by_level: dict[Level, dict[str, Mode]] = {level: self._read(level) for level in self.files}
-        self._real_project = os.path.realpath(project)
-        self.trusted = self._real_project in trusted_projects(user_folder, self.diagnostics)
+        self.trusted = os.path.realpath(project) in trusted_projects(user_folder, self.diagnostics)
 
     def mode(self, skill: Skill) -> Mode:
         """Return the mode that the user set, else the project's, else the skill's own."""
         user, project = self.by_level["user"], self.by_level["project"]
         if not user and not project:
             return skill.mode
-        mode = user.get(skill.path) or project.get(self._relative(skill.path)) or skill.mode
-        if skill.path in user or self._owns(skill):
-            return mode
+        if skill.path in user:
+            return user[skill.path]
+        mode = project.get(self._relative(skill.path), skill.mode)
         narrower = MODES.index(mode) > MODES.index(skill.mode)  # they stand from the widest to the narrowest
         return mode if narrower else skill.mode
 
     def set(self, skill: Skill, mode: Mode, level: Level = "user") -> None:
-        """Store the mode of a skill. Raises `ConfigError` if the file cannot be written."""
+        """Store the mode of a skill. Raises `ConfigError` if the file cannot be written, or is a project's and may
+        not pin."""
+        if level == "project" and mode == "pinned":
+            hint = "without --project, it is pinned for you in every project"
+            raise ConfigError("a project cannot pin a skill, only hide it or switch it off", key="mode", hint=hint)
         key = skill.path if level == "user" else self._relative(skill.path)
         modes: dict[str, Mode] = {**self._read(level), key: mode}
         replace_json(self.files[level], {"version": 1, "modes": dict(sorted(modes.items()))})
         self.by_level[level] = modes
-
-    def _owns(self, skill: Skill) -> bool:
-        """Whether the skill's file lies in the project, and not only a link to it."""
-        return all(
-            path.startswith(folder.rstrip("/") + "/")
-            for path, folder in ((skill.path, self.project), (skill.real_path, self._real_project))
-        )
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.project) if path.startswith(self.project.rstrip("/") + "/") else path

@@ -1,15 +1,14 @@
 """The schema of a profile: one frozen table per subject, one field per rule, with its default and its meaning.
 
 These are the settings that users see. The reference page is generated from the text below each field. Profiles differ
-by their fingerprint, so tables compare by identity, and can be keys of a cache. A setting's type
-names who may set it; see `metier.hosts.authority`.
+by their fingerprint, so tables compare by identity, and can be keys of a cache. What the files of a project may set is
+decided in `metier.hosts.project_files`.
 """
 
 import functools
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from metier import limits
-from metier.hosts import authority as by
 from metier.values.skill import Role
 from metier.values.value import Value, field
 
@@ -31,45 +30,45 @@ _HOST_TOOLS: Final = ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "WebFetch
 class Rules(Value):
     """How strictly frontmatter is validated. The defaults follow the standard, leniently."""
 
-    name_pattern: Annotated[Pattern, by.project(by.towards("any", "unicode", "ascii"))] = "unicode"
+    name_pattern: Pattern = "unicode"
     """Characters a name may have: `unicode` (the standard), `ascii`, or `any`."""
-    name_length: Annotated[int, by.project(by.lower_limit)] = limits.NAME_LENGTH
+    name_length: int = limits.NAME_LENGTH
     """Longest name, in characters. 0 means no limit."""
-    name_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
+    name_breach: Breach = "warn"
     """Severity when a name breaks the pattern or length rule: `error`, `warn` or `ignore`."""
-    name_source: Annotated[Literal["frontmatter", "folder"], by.PROJECT] = "frontmatter"
+    name_source: Literal["frontmatter", "folder"] = "frontmatter"
     """What a skill is called by: `name` in its frontmatter, or its folder. By the folder, `name` is only a label."""
-    name_mismatch: Annotated[Breach, by.project(by.BREACH)] = "warn"
+    name_mismatch: Breach = "warn"
     """Severity when the name differs from the folder's name."""
-    name_missing: Annotated[Literal["folder", "error"], by.project(by.only("error"))] = "folder"
+    name_missing: Literal["folder", "error"] = "folder"
     """What happens without a name: use the `folder`'s name, or report an `error`."""
-    description_length: Annotated[int, by.project(by.lower_limit)] = limits.DESCRIPTION_LENGTH
+    description_length: int = limits.DESCRIPTION_LENGTH
     """Longest description, in characters. 0 means no limit."""
-    description_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
+    description_breach: Breach = "warn"
     """Severity when a description is too long."""
-    description_missing: Annotated[Literal["error", "ignore", "body"], by.project(by.only("error"))] = "error"
+    description_missing: Literal["error", "ignore", "body"] = "error"
     """What happens without a description: `error`, `ignore`, or `body` for hosts that show the first paragraph
     of the body instead."""
-    optional_breach: Annotated[Breach, by.project(by.BREACH)] = "warn"
+    optional_breach: Breach = "warn"
     """Severity when an optional field breaks its rule."""
-    unknown_keys: Annotated[Unknown, by.project(by.only("error"))] = "keep"
+    unknown_keys: Unknown = "keep"
     """What happens to keys outside the standard: `keep`, `ignore`, `warn` or `error`."""
-    known_keys: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
+    known_keys: tuple[str, ...] = ()
     """Keys outside the standard that the host knows. They are kept and not reported."""
-    list_fields: Annotated[tuple[str, ...], by.PROJECT] = ()
+    list_fields: tuple[str, ...] = ()
     """Keys that the host knows and that hold a list of strings. Other values are reported."""
-    flag_fields: Annotated[tuple[str, ...], by.PROJECT] = ()
+    flag_fields: tuple[str, ...] = ()
     """Keys that the host knows and that hold `true` or `false`. Other values are reported."""
-    allowed_tools_forms: Annotated[bool, by.PROJECT] = True
+    allowed_tools_forms: bool = True
     """Whether commas and lists are accepted in `allowed-tools`."""
-    repair: Annotated[bool, by.project(by.off)] = True
+    repair: bool = True
     """Whether broken YAML is repaired where possible. Every repair is reported."""
-    simple_lines: Annotated[bool, by.project(by.off)] = False
+    simple_lines: bool = False
     """Whether broken YAML is repaired at least where every line is a simple `key: value`, even without `repair`. Such
     a value may contain a colon, as in `description: Use this when: ...`."""
-    frontmatter_required: Annotated[bool, by.project(by.on)] = True
+    frontmatter_required: bool = True
     """Whether a file without frontmatter is an error."""
-    frontmatter_broken: Annotated[Literal["error", "empty"], by.project(by.only("error"))] = "error"
+    frontmatter_broken: Literal["error", "empty"] = "error"
     """What happens to frontmatter that cannot be read: `error`, or `empty` to read the file as if it had none."""
 
     @property
@@ -81,11 +80,11 @@ class Rules(Value):
 class ProjectRules(Value, eq=False):
     """Where the project begins. The folders from its root down to the working directory are searched."""
 
-    markers: Annotated[tuple[str, ...], by.PROJECT] = (".git",)
+    markers: tuple[str, ...] = (".git",)
     """Files or folders that mark the project's root."""
-    markers_env: Annotated[str, by.PROJECT] = ""
+    markers_env: str = ""
     """The environment variable with a comma-separated list that replaces the markers."""
-    root_env: Annotated[str, by.PROJECT] = ""
+    root_env: str = ""
     """The environment variable that names the project's root."""
 
 
@@ -119,40 +118,40 @@ class RootRules(Value):
 class DiscoveryRules(Value, eq=False):
     """How a root is searched."""
 
-    depth: Annotated[int, by.project(by.lower_limit)] = 0
+    depth: int = 0
     """Levels of folders below a root that may be skills. 0 means any."""
-    nested: Annotated[bool, by.project(by.off)] = False
+    nested: bool = False
     """Whether folders inside a skill are searched for further skills."""
-    folder_links: Annotated[Literal["follow", "inside", "never"], by.trusted(by.LINKS)] = "follow"
+    folder_links: Literal["follow", "inside", "never"] = "follow"
     """Whether links to folders are followed: always, only to folders `inside` the project or the roots, or never."""
-    file_links: Annotated[Literal["follow", "inside", "never"], by.trusted(by.LINKS)] = "follow"
+    file_links: Literal["follow", "inside", "never"] = "follow"
     """The same for a SKILL.md that is a link."""
-    hidden: Annotated[bool, by.project(by.off)] = True
+    hidden: bool = True
     """Whether folders whose names start with a dot are searched."""
-    root_is_skill: Annotated[bool, by.project(by.off)] = True
+    root_is_skill: bool = True
     """Whether a SKILL.md directly in a root makes the root itself a skill."""
-    ignore: Annotated[tuple[str, ...], by.project(by.more)] = (".git", "node_modules", "__pycache__", "dist", "build")
+    ignore: tuple[str, ...] = (".git", "node_modules", "__pycache__", "dist", "build")
     """Names of folders that are never searched."""
-    max_depth: Annotated[int, by.trusted(by.lower)] = limits.WALK_DEPTH
+    max_depth: int = limits.WALK_DEPTH
     """Deepest level of folders that is searched."""
-    max_directories: Annotated[int, by.trusted(by.lower)] = limits.WALK_DIRECTORIES
+    max_directories: int = limits.WALK_DIRECTORIES
     """Most folders that one root may have."""
-    max_linked_directories: Annotated[int, by.trusted(by.lower)] = limits.LINKED_DIRECTORIES
+    max_linked_directories: int = limits.LINKED_DIRECTORIES
     """Most folders behind one link."""
-    max_skills: Annotated[int, by.trusted(by.lower)] = limits.ROOT_SKILLS
+    max_skills: int = limits.ROOT_SKILLS
     """Most skills that are taken from one root."""
-    missing_root: Annotated[Literal["ignore", "warn"], by.ANY] = "ignore"
+    missing_root: Literal["ignore", "warn"] = "ignore"
     """What happens when a root does not exist: `ignore` or `warn`."""
 
 
 class CollisionRules(Value, eq=False):
     """What happens when two skills have the same name."""
 
-    rule: Annotated[Literal["precedence", "first", "last", "ambiguous"], by.PROJECT] = "precedence"
+    rule: Literal["precedence", "first", "last", "ambiguous"] = "precedence"
     """Which skill is used: by `precedence` of the roots, the `first`, the `last`, or none (`ambiguous`)."""
-    copies: Annotated[Literal["real-path", "content"], by.PROJECT] = "content"
+    copies: Literal["real-path", "content"] = "content"
     """When two files are one skill: if they are one file (`real-path`), or also if their `content` is equal."""
-    switched_off: Annotated[Literal["ignore", "count"], by.project(by.only("count"))] = "ignore"
+    switched_off: Literal["ignore", "count"] = "ignore"
     """Whether skills of roots that a switch turns off `count` when names are settled. If they do, such a skill is not
     used, and neither is one of the same name in a later root. Custom directories come after that."""
 
@@ -160,29 +159,29 @@ class CollisionRules(Value, eq=False):
 class FilterRules(Value, eq=False):
     """Globs on names. `*`, `?`, `[a-z]` and alternatives such as `git-{log,blame}` are understood."""
 
-    include: Annotated[tuple[str, ...], by.project(by.fewer_than_all)] = ()
+    include: tuple[str, ...] = ()
     """Only skills whose names match one of these globs. Empty means all."""
-    ignore: Annotated[tuple[str, ...], by.project(by.more)] = ()
+    ignore: tuple[str, ...] = ()
     """Skills whose names match one of these globs are left out."""
 
 
 class CatalogRules(Value, eq=False):
     """What the catalog contains, and in which order."""
 
-    order: Annotated[Literal["name", "folded-name", "found"], by.ANY] = "name"
+    order: Literal["name", "folded-name", "found"] = "name"
     """By `name`, by name without regard to case, or as `found`."""
-    max_skills: Annotated[int, by.project(by.lower_limit)] = 0
+    max_skills: int = 0
     """Most skills in the catalog. 0 means no limit."""
-    honours: Annotated[tuple[str, ...], by.project(by.hides_more)] = ()
+    honours: tuple[str, ...] = ()
     """Extension keys of the frontmatter that have an effect."""
-    reads: Annotated[tuple[str, ...], by.ANY] = ()
+    reads: tuple[str, ...] = ()
     """All keys of the frontmatter that the host gives a meaning. `metier check` reports others as ignored. Empty means
     those of the standard and those in `honours`."""
-    flag_words: Annotated[bool, by.project(by.on)] = False
+    flag_words: bool = False
     """Whether `yes`, `on`, `1` and their opposites count as true and false in such keys."""
-    policy_file: Annotated[str, by.PROJECT] = ""
+    policy_file: str = ""
     """A YAML file of a skill. `allow_implicit_invocation: false` in its `policy` hides the skill from the model."""
-    refresh: Annotated[Literal["stale", "call", "request", "start"], by.PROJECT] = "stale"
+    refresh: Literal["stale", "call", "request", "start"] = "stale"
     """When changes on disk are noticed: when a needed file is `stale`, on each tool `call`, on `request`, or at the
     next `start`."""
 
@@ -190,32 +189,32 @@ class CatalogRules(Value, eq=False):
 class PromptRules(Value, eq=False):
     """What the model sees of the catalog."""
 
-    format: Annotated[str, by.PROJECT] = "xml"
+    format: str = "xml"
     """The format of the listing: `xml`, `codelia`, `list`, `tool`, `json`, or the name of an installed host."""
-    max_entries: Annotated[int, by.project(by.lower_limit)] = 0
+    max_entries: int = 0
     """Most skills in the listing. 0 means no limit."""
-    max_bytes: Annotated[int, by.project(by.lower_limit)] = 0
+    max_bytes: int = 0
     """Largest listing, in bytes. 0 means no limit."""
-    max_chars: Annotated[int, by.project(by.lower_limit)] = 0
+    max_chars: int = 0
     """Largest listing, in characters. For 0, see `zero_chars`."""
-    zero_chars: Annotated[Literal["unlimited", "nothing"], by.project(by.only("nothing"))] = "unlimited"
+    zero_chars: Literal["unlimited", "nothing"] = "unlimited"
     """What `max_chars = 0` means: no limit of the host, or that no skill is listed and the listing only says how many
     there are. Where a host sets no limit at all, a prompt has 50,000 characters at most, unless its caller names
     another budget."""
-    order: Annotated[Literal["stable", "catalog", "relevance"], by.ANY] = "stable"
+    order: Literal["stable", "catalog", "relevance"] = "stable"
     """`catalog` keeps the catalog's order, whatever the message. `stable` does the same, but where the listing is cut,
     it keeps an eighth of the room for skills that messages add. `relevance` sorts the listing for each message, so that
     it changes with every turn."""
-    needs_read_tool: Annotated[bool, by.project(by.on)] = False
+    needs_read_tool: bool = False
     """Whether only a model that can read files sees the listing."""
-    preloaded_replace: Annotated[bool, by.PROJECT] = False
+    preloaded_replace: bool = False
     """Whether preloaded skills replace the listing instead of joining it."""
-    fields: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ()
+    fields: tuple[str, ...] = ()
     """Further fields of each entry, such as `compatibility`, `allowed-tools` and `metadata`. A rule of the policy about
     the tool `catalog_field` outranks this list."""
-    description_fields: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
+    description_fields: tuple[str, ...] = ()
     """Fields of the frontmatter that are appended to the description. Those of the standard are shown by `fields`."""
-    description_chars: Annotated[int, by.project(by.lower_limit)] = 0
+    description_chars: int = 0
     """Characters of a description, including appended fields, before it is cut. 0 means no limit."""
 
     @property
@@ -227,92 +226,92 @@ class PromptRules(Value, eq=False):
 class ContextRules(Value, eq=False):
     """The instruction files that come before the skills in the system prompt."""
 
-    agents_files: Annotated[AgentsFiles, by.project(by.towards("ancestors", "project", "none"))] = "project"
+    agents_files: AgentsFiles = "project"
     """Which AGENTS.md files apply: those of the `project`, of all `ancestors`, or `none`."""
-    max_levels: Annotated[int, by.project(by.lower)] = 20
+    max_levels: int = 20
     """For `ancestors`: how many levels up."""
-    activated: Annotated[bool, by.project(by.off)] = False
+    activated: bool = False
     """Whether the names of activated skills are listed."""
 
 
 class InvocationRules(Value, eq=False):
     """How a user's message calls a skill."""
 
-    forms: Annotated[tuple[str, ...], by.project(by.fewer)] = ("/name", "/skill:name", "$name", "skill://name")
+    forms: tuple[str, ...] = ("/name", "/skill:name", "$name", "skill://name")
     """The accepted forms: `/name`, `/skill:name`, `$name`, `@name`, `skill://name`, and `path`, a path of a skill."""
-    commands: Annotated[bool, by.project(by.off)] = True
+    commands: bool = True
     """Whether slash commands are offered."""
-    loads: Annotated[bool, by.PROJECT] = True
+    loads: bool = True
     """Whether the host loads the skill itself. Otherwise the skill is only named, and the model loads it."""
 
 
 class LoadRules(Value, eq=False):
     """What loading a skill returns."""
 
-    wrap: Annotated[str, by.PROJECT] = "standard"
+    wrap: str = "standard"
     """How the text is wrapped: `standard`, `codelia`, `base-directory`, `raw`, `body`, or an installed host."""
-    reload: Annotated[Literal["remind", "again"], by.PROJECT] = "remind"
+    reload: Literal["remind", "again"] = "remind"
     """What loading an unchanged skill again returns: a reminder, or the text `again`. Other files in its folder do
     not change it."""
-    max_bytes: Annotated[int, by.project(by.lower_limit)] = 0
+    max_bytes: int = 0
     """Bytes of SKILL.md before it is cut, at most 50 MiB. 0 means 200,000."""
-    max_files: Annotated[int, by.project(by.lower)] = limits.LISTED_FILES
+    max_files: int = limits.LISTED_FILES
     """Most files in the list of a skill's files."""
-    max_file_bytes: Annotated[int, by.project(by.lower)] = limits.LISTED_BYTES
+    max_file_bytes: int = limits.LISTED_BYTES
     """Total size of the listed files, in bytes. A file that does not fit is left out, and those after it are not."""
-    arguments: Annotated[Literal["indexed", "whole", "appended", "none"], by.PROJECT] = "indexed"
+    arguments: Literal["indexed", "whole", "appended", "none"] = "indexed"
     """Which placeholders arguments fill: `indexed` for all of them, `whole` for `$ARGUMENTS` only, or `none`. Where
     there is nothing to fill, they are appended. `appended` fills `$ARGUMENTS` and appends them, too."""
-    refresh_on_call: Annotated[bool, by.PROJECT] = True
+    refresh_on_call: bool = True
     """Whether the disk is scanned on each call, if `catalog.refresh` is `call`."""
 
 
 class ResourceRules(Value, eq=False):
     """How files of a skill are read."""
 
-    max_bytes: Annotated[int, by.project(by.lower_limit)] = 2_000_000
+    max_bytes: int = 2_000_000
     """Bytes of a file before it is cut. 0 means only the hard limit."""
-    parents: Annotated[Literal["refuse", "normalise"], by.project(by.towards("normalise", "refuse"))] = "refuse"
+    parents: Literal["refuse", "normalise"] = "refuse"
     """What happens to `..` in a path: `refuse`, or `normalise` if the result stays inside the skill."""
-    hide_paths: Annotated[bool, by.project(by.on)] = False
+    hide_paths: bool = False
     """Whether messages to the model and the browser never contain an absolute path."""
 
 
 class SearchRules(Value, eq=False):
     """How a search ranks, and how many results it returns."""
 
-    default_limit: Annotated[int, by.project(by.lower)] = 8
+    default_limit: int = 8
     """Results if the caller names no limit."""
-    max_limit: Annotated[int, by.project(by.lower)] = 50
+    max_limit: int = 50
     """Most results."""
-    scoring: Annotated[Literal["ranked", "overlap"], by.ANY] = "ranked"
+    scoring: Literal["ranked", "overlap"] = "ranked"
     """`ranked` uses the search index. `overlap` counts the words that a query shares with a name and description."""
-    expand: Annotated[bool, by.ANY] = True
+    expand: bool = True
     """Whether a ranked search also finds other words for the same thing, such as `golang` for `go`."""
-    synonyms: Annotated[tuple[str, ...], by.ANY] = ()
+    synonyms: tuple[str, ...] = ()
     """Your own words for the same thing, such as `["crm, salesforce", "okr, objectives"]`."""
 
 
 class ToolRules(Value, eq=False):
     """The tools that the model gets. An empty name means that the host does not have the tool."""
 
-    load: Annotated[str, by.PROJECT] = "skill_load"
+    load: str = "skill_load"
     """The tool that loads a skill."""
-    search: Annotated[str, by.project(by.only(""))] = "skill_search"
+    search: str = "skill_search"
     """The tool that searches."""
-    read: Annotated[str, by.project(by.only(""))] = "skill_read"
+    read: str = "skill_read"
     """The tool that reads a file of a skill."""
-    output: Annotated[str, by.project(by.only(""))] = "skill_output"
+    output: str = "skill_output"
     """The tool that returns an earlier result."""
-    run: Annotated[str, by.project(by.only(""))] = "skill_run"
+    run: str = "skill_run"
     """The tool that runs a script."""
-    shape: Annotated[str, by.PROJECT] = "metier"
+    shape: str = "metier"
     """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
-    host_read: Annotated[bool, by.project(by.on)] = False
+    host_read: bool = False
     """Whether the read tool belongs to the host, and is offered only where the host has it."""
-    enumerate_names: Annotated[bool, by.ANY] = True
+    enumerate_names: bool = True
     """Whether the schema lists the names of skills, as long as they are few."""
-    host: Annotated[tuple[str, ...], by.trusted(by.more)] = _HOST_TOOLS
+    host: tuple[str, ...] = _HOST_TOOLS
     """Tools of the host itself, which rules of the policy can be about."""
 
     def by_role(self) -> dict[Role, str]:
@@ -336,49 +335,49 @@ def _by_role(tools: ToolRules) -> dict[Role, str]:
 class RunRules(Value, eq=False):
     """Which scripts of a skill run, and within which limits."""
 
-    folders: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ("scripts",)
+    folders: tuple[str, ...] = ("scripts",)
     """Folders of a skill whose files may run."""
-    seconds: Annotated[int, by.trusted(by.lower)] = 60
+    seconds: int = 60
     """Longest run, in seconds."""
-    memory_mib: Annotated[int, by.trusted(by.lower)] = 1024
+    memory_mib: int = 1024
     """Memory of a run, in MiB."""
-    processes: Annotated[int, by.trusted(by.lower)] = 64
+    processes: int = 64
     """Processes of a run."""
-    output_bytes: Annotated[int, by.trusted(by.lower)] = limits.MIB
+    output_bytes: int = limits.MIB
     """Output of a run, in bytes."""
-    work_mib: Annotated[int, by.trusted(by.lower)] = 128
+    work_mib: int = 128
     """Size of the work folder, in MiB."""
-    folder: Annotated[Literal["read", "none"], by.trusted(by.towards("read", "none"))] = "read"
+    folder: Literal["read", "none"] = "read"
     """Whether a script runs in the working folder and can read it, or in an empty folder. Rules that allow
     `run_project` show the whole project in any case."""
-    env: Annotated[tuple[str, ...], by.trusted(by.fewer)] = ("LANG", "LC_ALL", "TZ")
+    env: tuple[str, ...] = ("LANG", "LC_ALL", "TZ")
     """Environment variables of the host that a script sees."""
-    sandbox: Annotated[tuple[str, ...], by.Authority("user", by.fewer)] = ("bubblewrap",)
+    sandbox: tuple[str, ...] = ("bubblewrap",)
     """Sandboxes to try, best first: `bubblewrap`, `container`, which needs Docker or Podman, or one of a package."""
-    image: Annotated[str, by.USER] = CONTAINER_IMAGE
+    image: str = CONTAINER_IMAGE
     """Image for `container`. It is never downloaded."""
-    private_hosts: Annotated[bool, by.trusted(by.off)] = False
+    private_hosts: bool = False
     """Whether the hosts that a rule gives a script may have addresses outside of the public internet."""
-    packages: Annotated[Literal["ask", "never"], by.trusted(by.only("never"))] = "ask"
+    packages: Literal["ask", "never"] = "ask"
     """What happens to packages that a script needs: they are part of the question before a run (`ask`), or `never`
     installed."""
-    build_packages: Annotated[bool, by.trusted(by.off)] = False
+    build_packages: bool = False
     """Whether packages without a wheel are built. That runs their code on the host, with all rights of the user."""
 
 
 class PolicyRules(Value, eq=False):
     """What the host does where no rule of the policy applies."""
 
-    confirm_loads: Annotated[bool, by.trusted(by.on)] = False
+    confirm_loads: bool = False
     """Whether a load that no rule covers must be confirmed."""
-    unasked: Annotated[Unasked, by.trusted(by.towards("allow", "loads", "refuse"))] = "refuse"
+    unasked: Unasked = "refuse"
     """A model's call that must be confirmed where nobody can be asked: `refuse` it, let `loads` and reads of skills
     through, or `allow` scripts, too. Skills of MCP servers need a rule in any case."""
-    enforce_hints: Annotated[bool, by.trusted(by.on)] = True
+    enforce_hints: bool = True
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
-    trust: Annotated[Literal["ignore", "required"], by.trusted(by.only("required"))] = "ignore"
+    trust: Literal["ignore", "required"] = "ignore"
     """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
-    edits: Annotated[bool, by.trusted(by.off)] = True
+    edits: bool = True
     """Whether people can write, import and remove skills in the web app."""
 
 
@@ -400,26 +399,26 @@ class DocumentationTable(Value, eq=False):
 class Profile(Value, eq=False):
     """The rules of one host."""
 
-    name: Annotated[str, by.TRUSTED]
+    name: str
     """The name of the profile."""
-    summary: Annotated[str, by.ANY]
+    summary: str
     """One line for `metier profiles`."""
-    enabled: Annotated[bool, by.project(by.off)] = True
+    enabled: bool = True
     """Whether the host uses skills at all."""
-    directories: Annotated[tuple[str, ...], by.project(by.fewer_but_some)] = ()
+    directories: tuple[str, ...] = ()
     """Folders that are searched instead of the roots, in this order, relative to the project's root."""
-    custom_directories: Annotated[tuple[str, ...], by.project(by.fewer)] = ()
+    custom_directories: tuple[str, ...] = ()
     """Folders that are searched after the roots."""
-    custom_toggle: Annotated[str, by.PROJECT] = ""
+    custom_toggle: str = ""
     """The switch that turns custom directories off. `any` keeps them on while any switch is on."""
-    extra_scope: Annotated[str, by.PROJECT] = "extra"
+    extra_scope: str = "extra"
     """The scope of skills in folders that the caller names."""
-    custom_scope: Annotated[str, by.PROJECT] = "extra"
+    custom_scope: str = "extra"
     """The scope of skills in custom directories."""
     project: ProjectRules = field(default_factory=ProjectRules)
-    roots: Annotated[tuple[RootRules, ...], by.project(by.fewer)] = ()
+    roots: tuple[RootRules, ...] = ()
     """The folders to search."""
-    toggles: Annotated[dict[str, bool], by.project(by.off)] = field(default_factory=dict[str, bool])
+    toggles: dict[str, bool] = field(default_factory=dict[str, bool])
     """Switches that turn roots on and off."""
     discovery: DiscoveryRules = field(default_factory=DiscoveryRules)
     validation: Rules = field(default_factory=Rules)
@@ -453,7 +452,7 @@ class Profile(Value, eq=False):
     def off_hint(self) -> str:
         """How to switch skills on, in the host's own name for the setting."""
         key = next((alias for alias, setting in self.aliases.items() if setting == "enabled"), "enabled")
-        return f"set {key} = true in .metier/config.toml and start again"
+        return f"set {key} = true in .metier/config.toml, run `metier trust` and start again"
 
 
 class McpSettings(Value):
@@ -477,30 +476,30 @@ class CheckSettings(Value):
 class RuntimeSettings(Value):
     """The keys of a configuration that are not settings of a profile."""
 
-    profile: Annotated[str, by.PROJECT] = "standard"  # by its name; a file needs trust
+    profile: str = "standard"  # by its name; a file needs trust
     """The host whose rules apply. As a table: `use` names that host, and `NAME` has settings for one host."""
-    cache: Annotated[bool, by.project(by.off)] = True
+    cache: bool = True
     """Whether scans are cached on disk."""
-    store: Annotated[str, by.TRUSTED] = ""
+    store: str = ""
     """Where events are stored: `memory:`, a path, `sqlite:///path`, or `postgresql://...`."""
-    store_required: Annotated[bool, by.TRUSTED] = True
+    store_required: bool = True
     """Whether a call is refused if its events cannot be stored. `false`: servers and commands warn and continue.
     Default: true."""
-    store_days: Annotated[int, by.USER] = 90  # it deletes the records of other projects, too
+    store_days: int = 90  # it deletes the records of other projects, too
     """Sessions without an event for this many days are deleted from the store. 0 keeps them. Default: 90."""
-    store_megabytes: Annotated[int, by.USER] = 2048
+    store_megabytes: int = 2048
     """The oldest sessions are deleted while the store has more content, in MiB. 0 means no limit. Default: 2048."""
-    telemetry: Annotated[bool, by.TRUSTED] = False
+    telemetry: bool = False
     """Whether servers trace with OpenTelemetry. Needs the extra `otel`."""
-    model: Annotated[dict[str, Any], by.USER] = field(default_factory=dict[str, Any])  # it receives the conversation
+    model: dict[str, Any] = field(default_factory=dict[str, Any])  # it receives the conversation
     """The model of the chat: `provider`, `name`, `base_url`, `tools`, `images`, `timeout`. Only in the user's own
     file."""
-    mcp: Annotated[McpSettings, by.USER] = field(default_factory=McpSettings)  # servers are programs that are started
+    mcp: McpSettings = field(default_factory=McpSettings)  # servers are programs that are started
     """`servers.NAME` with a `command` or a `url`: MCP servers whose skills join the catalog. `instructions_chars`,
     `description_chars`: how many characters of its instructions and of its load tool's description Metier's own server
     uses for the catalog, 2000 each. Only in the user's own file."""
-    check: Annotated[CheckSettings, by.ANY] = field(default_factory=CheckSettings)  # by names; a file needs trust
+    check: CheckSettings = field(default_factory=CheckSettings)  # by names; a file needs trust
     """`hosts`: the profiles that `metier check` checks unless others are named. It exits with 1 if one of them does not
     find or not show a skill. A file needs trust."""
-    permissions: Annotated[dict[str, Any], by.Authority("user", by.restricts)] = field(default_factory=dict[str, Any])
+    permissions: dict[str, Any] = field(default_factory=dict[str, Any])
     """The policy: `profile`, the lists `allow`, `deny` and `ask`, `unasked`, `redact`, and `trust = "required"`."""

@@ -3,26 +3,22 @@
 Lowest to highest: the profile, `~/.config/metier/config.toml`, `<project>/.metier/config.toml`, `[tool.metier]` in the
 project's pyproject.toml, the environment (`METIER_*` and the host's own variables), the caller. A key is either one of
 `RUNTIME_KEYS`, or a setting of the profile that it overrides. A table `[profile.NAME]` applies to one profile only.
-A project's files can only narrow what is allowed, unless the user trusts the project. `metier.hosts.authority` has the
-rule for each setting; a value that does not count is reported.
+What the files of a project may set is in `metier.hosts.project_files`. Settings that wait for trust are checked like
+all others, and have no effect. Rules of the user are read with the names of tools that the user's own settings give
+them, so that no project changes what they mean.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
-from msgspec import Struct
-
-from metier import limits
 from metier.errors import ConfigError
-from metier.files.beneath import read_regular
 from metier.hosts import profiles
-from metier.hosts.authority import authorities, authority
 from metier.hosts.profiles import Profile
+from metier.hosts.project_files import RESTRICTING, USERS_ALONE, ProjectFile, is_file, project_files
 from metier.hosts.roots import Place, locate, project_of
 from metier.hosts.schema import McpSettings, RuntimeSettings
-from metier.hosts.trust import is_trusted
+from metier.hosts.trust import trusted_settings
 from metier.values.skill import Diagnostic
 from metier.values.value import Value, field, replace
 
@@ -31,12 +27,15 @@ RUNTIME_KEYS: Final = RuntimeSettings.__struct_fields__
 _SCALARS: Final = ("profile", "cache", "store", "store_required", "store_days", "store_megabytes", "telemetry")
 """Those with one value. Each has a variable `METIER_*`, and so has `enabled`."""
 REMEMBERED: Final = "permissions.toml"
+CONFIG: Final = "config.toml"
 
 
 class Settings(Value):
     """The whole configuration for one place."""
 
     profile: Profile
+    own_profile: Profile
+    """The profile without what a project sets in it, so that rules of the user mean what they mean elsewhere."""
     place: Place
     config_folder: str
     cache_folder: str
@@ -65,6 +64,11 @@ class Settings(Value):
         """The user's file of remembered answers. Empty if there is no folder for it."""
         return os.path.join(self.config_folder, REMEMBERED) if self.config_folder else ""
 
+    def names_for(self, origin: str) -> Profile:
+        """The profile whose names for tools a rule is written in. A project names tools in its own rules only."""
+        own_file = os.path.join(self.config_folder, CONFIG)
+        return self.profile if os.path.isabs(origin) and origin != own_file else self.own_profile
+
 
 def resolve(
     cwd: str | os.PathLike[str] | None = None,
@@ -81,35 +85,43 @@ def resolve(
         os.path.expanduser(str(os.fspath(home)) if home is not None else environment.get("HOME", "~"))
     )
     config_folder = _user_folder(environment, home, own_home, "XDG_CONFIG_HOME", ".config")
-    notes: list[Diagnostic] = []
     given = {**({"profile": os.fspath(profile)} if profile is not None else {}), **(overrides or {})}
-    layers = [
-        *_files(where, config_folder),
+    own_file = os.path.join(config_folder, CONFIG)
+    below = [_layer(own_file, profiles.read_toml(own_file))] if os.path.isfile(own_file) else []
+    above = [
         _layer("environment", {k: v for k in (*_SCALARS, "enabled") if (v := environment.get(f"METIER_{k.upper()}"))}),
         _layer("argument", given),
     ]
-    origins: dict[str, str] = {}
-    own_file = os.path.join(config_folder, "config.toml")
-    user = None if all(layer.trusted for layer in layers) else _UserSettings.of(layers, own_file, environment)
-    if user is not None:
-        layers = [user.runtime_of(layer, notes) for layer in layers]
-    runtime = _runtime(layers, own_file, notes, origins)
+    files = tuple(project_files(project_of(where)))
+    theirs = [_layer(file.path, file.values) for file in files]
+    own = applied = _applied([*below, *above], environment)
+    if files:
+        applied = _with_project([*below, *theirs, *above], own, environment, {file.path for file in files}, own_file)
+    waits = _waiting(files, trusted_settings(config_folder, project_of(where))) if files else None
+    if waits is not None:
+        theirs = [_layer(file.path, file.narrowing) for file in files]
+        applied = own._replace(notes=[*own.notes, *(note for note in applied.notes if note.code == waits.code), waits])
+    layers, notes = [*below, *theirs, *above], [*applied.notes]
+    runtime, origins = applied.runtime, dict(applied.origins)
     data_folder = _user_folder(environment, home, own_home, "XDG_DATA_HOME", ".local/share")
-    raw = _overridden(runtime.profile, layers, environment, notes, origins, user)
     sources: dict[str, list[str]] = {}
     permissions = _permissions(layers, own_file, origins, sources, notes)
     mcp = _mcp(layers, own_file, notes, origins)
     model = _model(layers, own_file, notes, origins)
+    raw, own_raw = applied.raw, own.raw
+    if runtime.profile != own.runtime.profile and not is_file(runtime.profile):
+        own_raw = _overridden(runtime.profile, [*below, *above], environment, [], {})
     if "trust" in permissions:
         asked = {"policy.trust": permissions.pop("trust")}
         origin = f"permissions.trust, set by {origins['permissions.trust']}"
-        raw = profiles.override(raw, asked, origin=origin).raw
-    built = profiles.build(raw)
+        raw, own_raw = (profiles.override(one, asked, origin=origin).raw for one in (raw, own_raw))
+    built, own_profile = profiles.build(raw), profiles.build(own_raw)
     place, diagnostics = locate(built, where, own_home, environment)
-    check_hosts = _check_hosts(layers, notes, origins)
+    check_hosts = _check_hosts(layers, origins)
     cache_folder = _user_folder(environment, home, own_home, "XDG_CACHE_HOME", ".cache")
     return Settings(
         profile=built,
+        own_profile=own_profile,
         place=place,
         config_folder=config_folder,
         cache_folder=cache_folder if runtime.cache else "",
@@ -138,18 +150,26 @@ class Layer(Value):
     origin: str
     values: Mapping[str, Any]
     scoped: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    trusted: bool = True
 
     @property
     def file(self) -> str:
         return self.origin if self.origin.endswith(".toml") else ""
 
 
-def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> Layer:
+class _Applied(NamedTuple):
+    """What layers make of the keys with one value, and of a profile."""
+
+    runtime: RuntimeSettings
+    raw: profiles.Raw
+    origins: Mapping[str, str]
+    notes: list[Diagnostic]
+
+
+def _layer(origin: str, values: Mapping[str, Any]) -> Layer:
     """A layer that separates the tables of single profiles from the settings for all profiles."""
     chosen: object = values.get("profile")
     if not isinstance(chosen, Mapping):
-        return Layer(origin, values, trusted=trusted)
+        return Layer(origin, values)
     table = dict(cast("Mapping[str, Any]", chosen))
     rest = {key: value for key, value in values.items() if key != "profile"}
     if "use" in table:
@@ -159,24 +179,75 @@ def _layer(origin: str, values: Mapping[str, Any], *, trusted: bool = True) -> L
         if not isinstance(settings, Mapping):
             hint = 'choose a profile with use = "NAME", and give settings in a table of its name'
             raise ConfigError(f"profile.{name} must be a table", file=file, key=f"profile.{name}", hint=hint)
-    return Layer(origin, rest, table, trusted)
+    return Layer(origin, rest, table)
 
 
-def _runtime(
-    layers: Sequence[Layer], own_file: str, notes: list[Diagnostic], origins: dict[str, str]
-) -> RuntimeSettings:
-    """The keys with one value that are not settings of a profile. The highest layer wins.
+def _applied(layers: Sequence[Layer], environment: Mapping[str, str]) -> _Applied:
+    notes: list[Diagnostic] = []
+    origins: dict[str, str] = {}
+    runtime = _runtime(layers, origins)
+    return _Applied(runtime, _overridden(runtime.profile, layers, environment, notes, origins), origins, notes)
 
-    How long the store keeps records is the user's alone: the store has those of other projects, too.
-    """
+
+def _with_project(
+    layers: Sequence[Layer], own: _Applied, environment: Mapping[str, str], theirs: Collection[str], own_file: str
+) -> _Applied:
+    """The same with the files of a project, which leave what is the user's alone as `own` has it."""
+    found = _applied(layers, environment)
+    runtime, raw, origins = found.runtime, found.raw, dict(found.origins)
+    own_profile, profile = profiles.build(own.raw), profiles.build(raw)
+    for key in USERS_ALONE:
+        if key in RUNTIME_KEYS:
+            value = getattr(own.runtime, key)
+            changed = origins.get(key) in theirs
+            runtime = replace(runtime, **{key: value}) if changed else runtime
+        else:
+            value = profiles.value(own_profile, key)
+            changed = profiles.value(profile, key) != value
+            raw = profiles.with_value(raw, key, value) if changed else raw
+        if changed:
+            origin = origins.pop(key, "") or origins.get("profile", "")
+            found.notes.append(_only_by_user(key, origin, own_file))
+            origins |= {key: own.origins[key]} if key in own.origins else {}
+    return _Applied(runtime, raw, origins, found.notes)
+
+
+def _waiting(files: Sequence[ProjectFile], trusted: Mapping[str, str] | None) -> Diagnostic | None:
+    """What waits for trust in the files of a project. `trusted` has the settings that the user trusted."""
+    waiting = {key: value for file in files for key, value in file.waiting.items()}
+    if not waiting or waiting == trusted:
+        return None
+    if trusted is None:
+        message = f"these settings wait until you trust the project: {_few(list(waiting))}"
+    else:
+        different = _few(changes(trusted, waiting))
+        message = f"the settings of the project wait, because they changed since you trusted it: {different}"
+    file = next(file.path for file in files if file.waiting)
+    return Diagnostic("untrusted", "warning", message, file, hint="run `metier trust` to trust it")
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What is different in the settings of a project."""
+    removed = [f"- {key} = {_short(value)}" for key, value in before.items() if now.get(key) != value]
+    return [*removed, *(f"+ {key} = {_short(value)}" for key, value in now.items() if before.get(key) != value)]
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 200 else f"{value[:199]}…"
+
+
+def _few(items: Sequence[str]) -> str:
+    more = len(items) - 20
+    return ", ".join((*items[:20], *((f"and {more:,} more",) if more > 0 else ())))
+
+
+def _runtime(layers: Sequence[Layer], origins: dict[str, str]) -> RuntimeSettings:
+    """The keys with one value that are not settings of a profile. The highest layer wins."""
     found: dict[str, Any] = {}
     for layer in layers:
         for key in (key for key in _SCALARS if key in layer.values):
-            if key in ("store_days", "store_megabytes") and layer.file not in ("", own_file):
-                notes.append(_only_by_user(key, layer.origin, own_file))
-            else:
-                found[key] = _value(key, layer)
-                origins[key] = layer.origin
+            found[key] = _value(key, layer)
+            origins[key] = layer.origin
     return RuntimeSettings(**found)
 
 
@@ -191,19 +262,12 @@ def _check_number(value: object, key: str, file: str) -> None:
         raise ConfigError(f"{key} must be a whole number, 0 or more", file=file, key=key)
 
 
-def _is_file(profile: str) -> bool:
-    return os.sep in profile or profile.endswith(".toml")
-
-
-def _check_hosts(layers: Sequence[Layer], notes: list[Diagnostic], origins: dict[str, str]) -> tuple[str, ...]:
-    """The hosts that `metier check` requires. A project that is not trusted can name hosts, but no files."""
+def _check_hosts(layers: Sequence[Layer], origins: dict[str, str]) -> tuple[str, ...]:
+    """The hosts that `metier check` requires."""
     chosen: tuple[str, ...] = ()
     for layer in layers:
         if "check" in layer.values:
-            hosts = profiles.runtime_value("check", layer.values["check"], layer.file).hosts
-            chosen = tuple(host for host in hosts if layer.trusted or not _is_file(host))
-            if chosen != hosts:
-                notes.append(_does_not_count("check.hosts", layer))
+            chosen = profiles.runtime_value("check", layer.values["check"], layer.file).hosts
             origins["check"] = layer.origin
     return chosen
 
@@ -214,13 +278,9 @@ def _overridden(
     environment: Mapping[str, str],
     notes: list[Diagnostic],
     origins: dict[str, str],
-    user: "_UserSettings | None" = None,
 ) -> profiles.Raw:
-    """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last.
-
-    `user` decides about the settings of a project that is not trusted.
-    """
-    raw = profiles.load(name) if user is None else user.profile_of(name)
+    """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last."""
+    raw = profiles.load(name)
     for layer in layers:
         own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
         if layer.origin == "environment":
@@ -231,14 +291,10 @@ def _overridden(
         for settings in (own, layer.scoped.get(str(raw["name"]), {})):
             if not settings:
                 continue
-            if user is not None and not layer.trusted:
-                settings = user.settings_of(layer, settings, raw, notes)
             done = profiles.override(
                 raw, settings, file=layer.file, origin="" if layer.file else f"set by {layer.origin}"
             )
             raw = done.raw
-            if user is not None and layer.origin == user.file:
-                user.names.update(done.names)
             origins.update(dict.fromkeys(done.names, layer.origin))
             notes += (_elsewhere(key, layer) for key in done.elsewhere)
     return raw
@@ -256,96 +312,6 @@ def _elsewhere(key: str, layer: Layer) -> Diagnostic:
     return Diagnostic("setting-elsewhere", "info", message, layer.file, hint=hint)
 
 
-# --- the files of a project that is not trusted ---
-
-
-class _UserSettings(Struct):
-    """What holds without the files of an untrusted project, and so what these can only narrow."""
-
-    file: str
-    profile: str
-    """The profile that the user, the environment or the caller chose."""
-    required: bool
-    """Whether the user requires trust."""
-    names: set[str]
-    """The settings in the user's own file."""
-
-    @classmethod
-    def of(cls, layers: Sequence[Layer], file: str, environment: Mapping[str, str]) -> "_UserSettings":
-        own = [layer for layer in layers if layer.trusted]
-        profile = _runtime(own, file, [], {}).profile
-        names = {key for layer in own if layer.origin == file for key in layer.values}
-        user = cls(file, profile, _requires_trust(profile, own, environment), names)
-        if not user.required:
-            # The user may require trust only for the profile that the project chooses.
-            counted = [user.runtime_of(layer, []) for layer in layers]
-            chosen = _runtime(counted, file, [], {}).profile
-            user.required = chosen != profile and _requires_trust(chosen, own, environment)
-        return user
-
-    def runtime_of(self, layer: Layer, notes: list[Diagnostic]) -> Layer:
-        """A layer without the keys of `RUNTIME_KEYS` that do not count. Each of those is reported."""
-        if layer.trusted:
-            return layer
-        kept = dict(layer.values)
-        for key in (key for key in _SCALARS if key in kept):
-            value = _value(key, layer)
-            is_file = key == "profile" and _is_file(str(value))
-            set_by_user = key in self.names
-            if is_file or not authority(key).counts(None, value, required=self.required, set_by_user=set_by_user):
-                del kept[key]
-                notes.append(_does_not_count(key, layer))
-        return replace(layer, values=kept)
-
-    def profile_of(self, name: str) -> profiles.Raw:
-        """The values of a profile. One that only the project chose does not widen what needs trust."""
-        raw = profiles.load(name)
-        if name == self.profile:
-            return raw
-        chosen, own = profiles.build(raw), profiles.build(profiles.load(self.profile))
-        for key, rule in authorities().items():
-            if rule.who == "trusted" and rule.narrower is not None:
-                old, new = profiles.value(own, key), profiles.value(chosen, key)
-                if not rule.counts(old, new, required=True, set_by_user=False):
-                    raw = profiles.with_value(raw, key, old)
-        return raw
-
-    def settings_of(
-        self, layer: Layer, settings: Mapping[str, Any], raw: profiles.Raw, notes: list[Diagnostic]
-    ) -> dict[str, Any]:
-        """The settings of an untrusted layer that count. The others are reported, and wrong ones are errors as ever."""
-        profiles.override(raw, settings, file=layer.file)
-        counted: dict[str, Any] = {}
-        for key, value in profiles.flatten(settings):
-            name = profiles.canonical(raw, key)
-            if name is None:
-                counted[key] = value  # a setting of another host, which is reported as such
-                continue
-            changed = profiles.with_value(raw, name, value)
-            old, new = profiles.value(profiles.build(raw), name), profiles.value(profiles.build(changed), name)
-            if authority(name).counts(old, new, required=self.required, set_by_user=name in self.names):
-                counted[key], raw = value, changed
-            else:
-                notes.append(_does_not_count(key, layer))
-        return counted
-
-
-def _requires_trust(profile: str, layers: Sequence[Layer], environment: Mapping[str, str]) -> bool:
-    """Whether these layers ask for trust under a profile."""
-    asked: object = None
-    for layer in layers:
-        given: object = layer.values.get("permissions")
-        if isinstance(given, Mapping) and "trust" in given:
-            asked = cast("Mapping[str, object]", given)["trust"]
-    rules = profiles.build(_overridden(profile, layers, environment, [], {}))
-    return (asked or rules.policy.trust) == "required"
-
-
-def _does_not_count(key: str, layer: Layer) -> Diagnostic:
-    message = f"{key} does not count, because the project is not trusted"
-    return Diagnostic("untrusted", "warning", message, layer.origin, hint="run `metier trust` to trust it")
-
-
 # --- permissions, servers, the model ---
 
 
@@ -357,7 +323,6 @@ def _permissions(
     notes: list[Diagnostic],
 ) -> dict[str, Any]:
     """The rules of all layers. A project's files can only narrow: of theirs, only deny and ask rules count."""
-    narrows = authority("permissions").counts
     merged: dict[str, Any] = {}
     for layer in layers:
         origin, given = layer.origin, layer.values.get("permissions", {})
@@ -365,7 +330,7 @@ def _permissions(
             raise ConfigError("permissions must be a table", file=origin, key="permissions")
         narrowing = origin.endswith(".toml") and origin != own_file
         for key, value in cast("Mapping[str, Any]", given).items():
-            if narrowing and not narrows({}, {key: value}, required=True, set_by_user=False):
+            if narrowing and key not in RESTRICTING:
                 notes.append(_only_by_user(f"permissions.{key}", origin, own_file))
                 continue
             joined = isinstance(value, list) and isinstance(merged.get(key), list)
@@ -431,27 +396,3 @@ def _user_folder(env: Mapping[str, str], given: object, home: str, variable: str
     """Metier's config, data or cache folder: below `home` if one was given, else as the XDG standard says."""
     base = env.get(variable, "") if given is None else ""
     return os.path.join(base if os.path.isabs(base) else os.path.join(home, below), "metier")
-
-
-def _files(cwd: str, config_folder: str) -> list[Layer]:
-    """The layers of the user's file and the project's."""
-    project = project_of(cwd)
-    own = os.path.join(config_folder, "config.toml")
-    trusted = is_trusted(config_folder, project)
-    layers: list[Layer] = [_layer(own, profiles.read_toml(own))] if os.path.isfile(own) else []
-    layers += (_layer(file, values, trusted=trusted) for file, values in _project_files(project))
-    return layers
-
-
-def _project_files(project: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    config, pyproject = os.path.join(project, ".metier", "config.toml"), os.path.join(project, "pyproject.toml")
-    if os.path.isfile(config):
-        yield config, profiles.read_toml(config)
-    start = b""
-    with contextlib.suppress(OSError):
-        start = read_regular(pyproject, limits.REGISTRY_BYTES, start=True)
-    if b"tool.metier" in start:  # most files do not mention Metier and are not parsed
-        table: object = profiles.read_toml(pyproject).get("tool", {}).get("metier", {})
-        if not isinstance(table, dict):
-            raise ConfigError("[tool.metier] must be a table", file=pyproject, key="tool.metier")
-        yield pyproject, cast("Mapping[str, Any]", table)

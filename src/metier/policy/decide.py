@@ -101,11 +101,12 @@ class Policy:
         profile: Profile,
         *,
         origins: Mapping[str, Sequence[str]] | None = None,
+        names_for: Callable[[str], Profile] | None = None,
         recorded: bool = False,
     ) -> "Policy":
         """Build a policy from `{profile?, allow?, deny?, ask?, tools?, unasked?, redact?}`, as in `[permissions]`.
 
-        For `origins` and `recorded`, see `read_lists`.
+        For the rest, see `read_lists`.
         """
         given = cast("Mapping[str, Any]", settings.get("permissions", settings))
         known = ("profile", "allow", "deny", "ask", "tools", "unasked", "applies", "redact")
@@ -119,7 +120,7 @@ class Policy:
         if unasked not in ("refuse", "loads", "allow"):
             hint = "known: refuse, loads, allow"
             raise ConfigError(f"permissions.unasked cannot be {unasked!r}", key="unasked", hint=hint)
-        lists = read_lists(given, profile, origins=origins, recorded=recorded)
+        lists = read_lists(given, profile, origins=origins, names_for=names_for, recorded=recorded)
         tools, applies = given.get("tools"), given.get("applies")
         return cls(
             name=name,
@@ -138,16 +139,20 @@ class Policy:
     def configured(cls, settings: Settings) -> "Policy":
         """The policy of a configuration, with the answers in the user's file."""
         try:
-            policy = cls.from_settings(settings.permissions, settings.profile, origins=settings.rule_origins)
+            policy = cls.from_settings(
+                settings.permissions, settings.profile, origins=settings.rule_origins, names_for=settings.names_for
+            )
         except ConfigError as error:
             origin = settings.origins.get(f"permissions.{error.key}", "")
             raise error.at(origin if origin.endswith(".toml") else "") from None
         return policy.with_answers_of(settings)
 
-    def under(self, profile: Profile) -> "Policy":
-        """The policy with its rules as a configuration file would give them. Raises `ConfigError` likewise."""
+    def under(self, settings: Settings) -> "Policy":
+        """The policy with its rules as the user's settings would give them. Raises `ConfigError` likewise."""
         own = {"deny": self.deny, "allow": self.allow, "ask": self.ask}
-        lists = read_lists({**own, "tools": self.tools or ()}, profile)
+        lists = read_lists(
+            {**own, "tools": self.tools or ()}, settings.profile, names_for=lambda _: settings.own_profile
+        )
         read = {"deny": lists.deny, "allow": lists.allow, "ask": lists.ask}
         return self if read == own else replace(self, **read, warnings=[*self.warnings, *lists.warnings])
 
@@ -155,7 +160,7 @@ class Policy:
         """The policy with the answers in the user's file, unless it has a file or its host keeps answers itself."""
         if self.on_remember is not None or self.remembered.file or not settings.answers_file:
             return self
-        return replace(self, remembered=self.remembered.in_file(settings.answers_file, settings.profile))
+        return replace(self, remembered=self.remembered.in_file(settings.answers_file, settings.own_profile))
 
     def rules(self) -> RuleLists:
         """The rules in force, with those that answers added. They can change in any other process at any time."""

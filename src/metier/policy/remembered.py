@@ -211,8 +211,8 @@ def dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
     hint = "write the name of the skill exactly as the skill has it"
     found: list[Diagnostic] = []
     for read in (
-        lambda: read_lists(config.permissions, config.profile, origins=config.rule_origins),
-        lambda: RememberedRules(config.answers_file, config.profile).current(),
+        lambda: read_lists(config.permissions, config.profile, origins=config.rule_origins, names_for=config.names_for),
+        lambda: RememberedRules(config.answers_file, config.own_profile).current(),
     ):
         try:
             found += (Diagnostic("rule-dropped", "warning", why, file, hint=hint) for why, file in read().dropped)

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, cast
@@ -231,16 +231,22 @@ def read_lists(
     profile: Profile,
     *,
     origins: Mapping[str, Sequence[str]] | None = None,
+    names_for: Callable[[str], Profile] | None = None,
     recorded: bool = False,
 ) -> RuleLists:
     """The lists of a `[permissions]` table. Raises `ConfigError` if one is not a list of rules that can match.
 
-    `origins` has the file of each rule, for errors. With `recorded`, the rules are those of a record, which keeps what
-    was in force then: they are not checked.
+    `origins` has the file of each rule, for errors, and `names_for` the profile whose names the rules of an origin use
+    for tools; otherwise, that is `profile`. With `recorded`, the rules are those of a record, which keeps what was in
+    force then: they are not checked.
     """
     dropped: list[tuple[str, str]] = []
+
+    def named(origin: str) -> Profile:
+        return names_for(origin) if names_for is not None else profile
+
     deny, allow, ask = (
-        tuple(_read_list(given, key, profile, dropped, (origins or {}).get(key, ()), recorded)) for key in LISTS
+        tuple(_read_list(given, key, profile, named, dropped, (origins or {}).get(key, ()), recorded)) for key in LISTS
     )
     return RuleLists(deny, allow, ask, tuple(dropped))
 
@@ -263,9 +269,9 @@ def tool_named(word: str, profile: Profile, further: Sequence[str] = ()) -> str:
     return canonical(word, profile)
 
 
-def _matching(rule: Rule, profile: Profile, tools: Sequence[str]) -> Rule:
+def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]) -> Rule:
     """A rule in the words of requests. Raises `ConfigError` if no request can have them."""
-    tool = tool_named(rule.tool, profile, tools)
+    tool = tool_named(rule.tool, names, tools)
     if rule.name is not None and tool != "run_secret":
         raise ConfigError("name is the name of a secret, so its rule needs the tool run_secret", key="name")
     return replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
@@ -363,6 +369,7 @@ def _read_list(
     given: Mapping[str, object],
     where: str,
     profile: Profile,
+    names_for: Callable[[str], Profile],
     dropped: list[tuple[str, str]],
     origins: Sequence[str],
     recorded: bool,
@@ -375,13 +382,13 @@ def _read_list(
         file = origin if os.path.isabs(origin) else ""
         try:
             rule = read_rule(item, where)
-            if rule.skill_name is not None and (flaw := _flaw(rule.skill_name, profile)):
+            if rule.skill_name is not None and (flaw := _flaw(rule.skill_name, names_for(origin))):
                 why = f"a rule in permissions.{where} was dropped: skill_name {rule.skill_name!r} {flaw}"
                 dropped.append((why, file))
             elif recorded:
-                yield replace(rule, tool=canonical(rule.tool, profile))
+                yield rule
             else:
-                yield _matching(rule, profile, tools)
+                yield _matching(rule, profile, names_for(origin), tools)
         except ConfigError as error:
             raise error.at(file, locate(file, f"permissions.{where}")) from None
 

@@ -246,7 +246,7 @@ class RecordedPolicy(Policy):
         for item in fields(Policy):
             setattr(self, item.name, getattr(rules, item.name))
 
-    def under(self, profile: Profile) -> Policy:
+    def under(self, settings: Settings) -> Policy:
         """The same: a record keeps the rules of its time, also those that nothing could match."""
         return self
 
@@ -270,6 +270,7 @@ class RecordedSkills(Skills):
         self.show([data])
         self.settings = Settings(
             profile=self.catalog.profile,
+            own_profile=self.catalog.profile,
             place=self.catalog.place,
             config_folder="",
             cache_folder="",

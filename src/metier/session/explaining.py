@@ -35,17 +35,20 @@ def listed_rules(config: Settings) -> list[ListedRule]:
 
 def answers_of(config: Settings) -> RememberedRules:
     """The remembered answers of the user."""
-    return RememberedRules(config.answers_file, config.profile)
+    return RememberedRules(config.answers_file, config.own_profile)
 
 
 def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[ListedRule]:
     given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
     tools = config.permissions.get("tools")
     for one, origin in zip(given, origins, strict=False):
-        for rule in getattr(read_lists({verdict: [one], "tools": tools}, config.profile), verdict):
+        lists = read_lists(
+            {verdict: [one], "tools": tools}, config.profile, origins={verdict: [origin]}, names_for=config.names_for
+        )
+        for rule in getattr(lists, verdict):
             yield ListedRule(verdict, rule, origin)
     for written in dict.fromkeys(answers.written()[verdict]):
-        for rule in getattr(read_lists({verdict: [written]}, config.profile), verdict):
+        for rule in getattr(read_lists({verdict: [written]}, config.own_profile), verdict):
             yield ListedRule(verdict, rule, config.answers_file, written.id if verdict == "allow" else "")
 
 

@@ -206,7 +206,7 @@ def test_a_cut_is_seen_by_the_model_and_on_the_card(world: World, model: ModelSe
 @pytest.mark.behaviour("K-001", "K-002", "N-107")
 def test_while_off_the_pages_the_guide_and_the_model_are_told_so(skilled: World, model: ModelServer) -> None:
     app = App(skilled.project, home=skilled.home, profile="remcochat", store="memory:")
-    hint = "set app.skills.enabled = true in .metier/config.toml and start again"
+    hint = "set app.skills.enabled = true in .metier/config.toml, run `metier trust` and start again"
     with serving(app) as chatting:
         for path in ("/", "/skills", "/prompt"):
             shown = chatting.http.get(path).text

@@ -129,8 +129,7 @@ def test_profiles_lists_the_hosts_and_shows_the_rules_of_one(run: Run) -> None:
 
 
 def test_doctor_says_what_works_and_where_settings_come_from(mixed: World, run: Run) -> None:
-    (mixed.project / ".metier").mkdir()
-    (mixed.project / ".metier/config.toml").write_text("[catalog]\nmax_skills = 9\n")
+    mixed.configure("[catalog]\nmax_skills = 9\n")
     shown = run("doctor").out
     for expected in ("python", "bubblewrap", "cache", "catalog.max_skills", "5 found: 2 offered, 1 shadowed"):
         assert expected in shown

@@ -18,6 +18,7 @@ import pytest
 
 import forking
 import parts
+from metier.hosts.trust import trust
 from metier.running.secrets.storage import SecretStorage
 from metier.surfaces.cli import cli
 from metier.testing import write_skill
@@ -77,6 +78,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_skill(project / place, "pdf", "Fills PDF forms.")
     (project / ".metier").mkdir()
     (project / ".metier/config.toml").write_text('custom_directories = ["skills", "pdf"]\n')
+    trust(str(home / ".config/metier"), str(project))
     (home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "skill_run" }]\n')
     answer = '[[allow]]\ntool = "skill_load"\nskill_name = "release-notes"\n'  # its id begins with 7b95d83f
     (home / ".config/metier/permissions.toml").write_text(answer)

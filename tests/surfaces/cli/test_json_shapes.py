@@ -159,7 +159,7 @@ def test_what_is_printed_fits_the_schema(
 
 def test_the_schema_is_printed(run: Run) -> None:
     shown = run("trust", "--json-schema").json
-    assert shown["required"] == ["project", "trusted"]
+    assert shown["required"] == ["project", "trusted", "settings", "changes"]
     assert shown["title"] == "metier trust --json"
     assert set(run("policy", "--json-schema").json["$defs"]) == {
         "policy show",

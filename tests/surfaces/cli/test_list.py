@@ -143,6 +143,10 @@ def test_enable_and_disable_last(mixed: World, run: Run) -> None:
 @pytest.mark.parametrize("where", ["user", "project"])
 def test_a_mode_is_set_and_lasts(run: Run, shelf: World, mode: str, where: str) -> None:
     project = ("--project",) if where == "project" else ()
+    if project and mode == "pinned":
+        refused = run("mode", "csv-profile", mode, *project)
+        assert (refused.code, "a project cannot pin a skill" in refused.err) == (2, True)
+        return
     said = json.loads(run("mode", "csv-profile", mode, *project, "--json").out)
     assert (said["name"], said["mode"], said["enabled"], said["level"]) == ("csv-profile", mode, mode != "off", where)
     assert shelf.discover().at(said["path"]).mode == mode

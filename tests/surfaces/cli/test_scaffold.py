@@ -55,6 +55,7 @@ def test_every_line_of_the_configuration_holds_when_it_is_uncommented(world: Wor
     offered = re.findall(r"^# ((?:\w[\w.]* = |\[).*)$", file.read_text(), re.MULTILINE)
     assert len(offered) >= 5
     file.write_text("\n".join(offered))
+    run("trust")
     found = settings.resolve(world.project, home=world.home)
     assert {"profile", "filters.ignore", "prompt.max_chars", "custom_directories", "permissions.deny"} <= set(
         found.origins

@@ -18,8 +18,8 @@ from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.plugins import installed, nearest
 from metier.files.shapes import is_table
-from metier.hosts.authority import Authority
 from metier.hosts.schema import SANDBOXES, Profile, RuntimeSettings
+from metier.values.skill import ROLES
 from metier.values.value import Value
 
 BUILT_IN: Final = (
@@ -248,14 +248,6 @@ def settings() -> list[str]:
     return [*_dotted(Profile, ""), "toggles"]
 
 
-def authorities() -> dict[str, Authority]:
-    """Who may set each setting of a profile and each key of a configuration, by our names."""
-    toggles = ("toggles", get_type_hints(Profile, include_extras=True)["toggles"])
-    declared = (*_declared(RuntimeSettings, ""), *_declared(Profile, ""), toggles)
-    named = {name: [item for item in get_args(kind) if isinstance(item, Authority)] for name, kind in declared}
-    return {name: found[0] for name, found in named.items() if found}
-
-
 def _dotted(cls: type, prefix: str) -> Iterable[str]:
     return (name for name, _ in _declared(cls, prefix))
 
@@ -428,6 +420,8 @@ def check(profile: Profile, *, file: str = "", origin: str = "") -> None:
     for role, name in tools.items():
         if not _TOOL_NAME.fullmatch(name):
             raise wrong(f"tools.{role}", f"is {name!r}, which models cannot call", ("1 to 64 letters, digits, _ . -",))
+        if name in (f"skill_{other}" for other in ROLES if other != role):
+            raise wrong(f"tools.{role}", f"is {name!r}, which is Metier's name for another tool")
         if sum(name == other for other in tools.values()) > 1:
             raise wrong(f"tools.{role}", f"is {name!r}, which another tool is called, too")
     for role in sorted(formats.find("format", profile.prompt.format).needs):

@@ -10,8 +10,9 @@ from metier.catalog.modes import Level
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import trust
+from metier.hosts.project_files import waiting_settings
 from metier.hosts.roots import project_of
-from metier.hosts.settings import Settings
+from metier.hosts.settings import Settings, changes
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules
@@ -252,6 +253,10 @@ class SwitchedSkill(Value):
 class ProjectTrust(Value):
     project: str
     trusted: bool
+    settings: Mapping[str, str]
+    """The settings that count because the project is trusted, each with its value."""
+    changes: Sequence[str]
+    """What is different from the settings that were trusted before."""
 
 
 def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
@@ -260,7 +265,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     skill = skills.set_mode(name, mode, level=level)
     context.done(
         SwitchedSkill(skill, level),
-        _MESSAGE[mode].format(name=skill.name, whom="this project" if project else "you"),
+        _MESSAGE[skill.mode].format(name=skill.name, whom="this project" if project else "you"),
     )
     successor = skills.get(skill.name)
     if successor is None or successor.path == skill.path or skill.enabled or context.as_json or context.quiet:
@@ -313,15 +318,27 @@ def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     """Trust the project of this folder, or of DIR.
 
-    If the profile or the setting permissions.trust = "required" requires trust, the model sees no skill of an untrusted
-    project. Settings of a project about scripts, policy and the store apply only if it is trusted. Allow rules that
-    name only a skill cover the skills of trusted projects and your own.
+    The settings in its .metier/config.toml and [tool.metier] count only if it is trusted, but for rules that deny and
+    ask, and the hosts to check. They are shown, and wait again when they change. Allow rules that name only a skill
+    cover the skills of trusted projects and your own. If permissions.trust = "required", the model sees no skill of an
+    untrusted project.
     """
     if folder is not None:
         context.cwd = os.path.join(context.cwd or "", folder)
     config = context.settings()
     project = config.place.project
-    for one in {project, project_of(config.place.cwd)}:
+    files = project_of(config.place.cwd)
+    before, now = trust.trusted_settings(config.config_folder, files), {} if remove else waiting_settings(files)
+    different = changes(before, now) if before is not None and not remove else []
+    for one in {project, files}:
         trust.trust(config.config_folder, one, not remove)
     what = "no longer trusted" if remove else "trusted"
-    context.done(ProjectTrust(project, not remove), f"{project} is {what}")
+    context.done(ProjectTrust(project, not remove, now, different), f"{project} is {what}")
+    lines: list[str] = []
+    if now:
+        lines += [f"{len(now):,} {'setting counts' if len(now) == 1 else 'settings count'} now:"]
+        lines += [f"  {key} = {value}" for key, value in now.items()]
+    if different:
+        lines += ["changed since it was trusted before:", *(f"  {line}" for line in different)]
+    if lines and not context.as_json and not context.quiet:
+        click.echo("\n".join(map(output.safe, lines)))

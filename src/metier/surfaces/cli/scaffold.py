@@ -16,8 +16,10 @@ from metier.authoring.editing.new_skill import SkillExists, new_skill
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import roots
+from metier.hosts.project_files import waiting_settings
 from metier.hosts.roots import project_of
 from metier.hosts.settings import Settings
+from metier.hosts.trust import trust
 from metier.policy.decide import Request
 from metier.sources.install import Installer, InstallRequest, Offer
 from metier.sources.install.lock import LockFinding
@@ -42,7 +44,8 @@ class ScaffoldedFiles(Value):
 def init_command(context: Context) -> None:
     """Create a folder for the project's skills, and a commented configuration.
 
-    The profile decides which folder. Existing files are not changed.
+    The profile decides which folder. Existing files are not changed. The project is trusted from then on, unless it had
+    skills or settings before.
     """
     config = context.settings()
     project = project_of(config.place.cwd)
@@ -53,6 +56,7 @@ def init_command(context: Context) -> None:
         text = template.read()
     if context.profile:
         text = text.replace(_PROFILE, f'profile = "{context.profile}"')
+    theirs = waiting_settings(project) or [skill for skill in context.discover() if skill.foreign]
     made: list[str] = []
     kept: list[str] = []
     with _writing(project):
@@ -62,6 +66,8 @@ def init_command(context: Context) -> None:
         file = os.path.join(project, ".metier", "config.toml")
         os.makedirs(os.path.dirname(file), exist_ok=True)
         (made if _write(file, text) else kept).append(file)
+    if file in made and not theirs:
+        trust(config.config_folder, project)
     _tell(context, config, made, kept, "next: create a skill with `metier new NAME`")
 
 
