@@ -30,14 +30,14 @@ from metier.session.reading import Reader
 from metier.session.visibility import SessionSkills, Visibility
 from metier.values.grants import Grant
 from metier.values.results import Request
-from metier.values.skill import SKILL_FILE, Role, Skill, wire_name
+from metier.values.skill import ROLES, SKILL_FILE, Role, Skill, wire_name
 
 if TYPE_CHECKING:
     from metier.hosts.schema import Profile
     from metier.running.scripts import ScriptKey
 
-_RUN, _UNSANDBOXED = Request("skill_run"), Request("run_unsandboxed")
-"""Requests for any script: what policy says of them decides whether a model has a tool to run one."""
+_UNSANDBOXED = Request("run_unsandboxed")
+"""A request for any script: what policy says of it decides whether a model has a tool to run one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class SessionContext:
     @property
     def can_run(self) -> bool:
         """Whether scripts can run at all: a sandbox works here, and policy does not refuse every script."""
-        if not self.profile.tools.run or self.policy.decide(_RUN).verdict == "deny":
+        if not self.profile.tools.run or self._denies("run"):
             return False
         unsandboxed = self.policy.decide(_UNSANDBOXED).verdict == "allow"
         return unsandboxed or self.world.can_sandbox(self.profile.run)
@@ -293,6 +293,10 @@ class SessionContext:
         self.recorder.flush(more_follows=True)
 
     # --- tools ---
+
+    def _denies(self, role: Role) -> bool:
+        """Whether policy refuses every call of a tool."""
+        return self.policy.decide(Request(f"skill_{role}")).verdict == "deny"
 
     def offered(self, *, wire: bool | None = None) -> dict[Role, str]:
         """The tools that the model has now: role to name. A tool is offered only where it can succeed.
@@ -309,6 +313,10 @@ class SessionContext:
             names.pop("read", None)
         if "run" in names and not self.can_run:
             names.pop("run")
+        # Whatever the call is about: a rule for some skills or files still leaves others.
+        for role in ROLES:
+            if role in names and self._denies(role):
+                names.pop(role)
         on_wire = self.wire if wire is None else wire
         return {role: wire_name(name) for role, name in names.items()} if on_wire else names
 

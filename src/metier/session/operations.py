@@ -91,8 +91,7 @@ class Read(Operation[Resource], kw_only=True):
         loads = whole and not context.profile.tools.load  # hosts without a tool for it load a skill by reading it
         if whole:
             yield skill_request("skill_load", skill, skill.path)  # its body is in there
-        if not loads:
-            yield skill_request("skill_read", skill, relative)
+        yield skill_request("skill_read", skill, relative)
         yield from context.file_requests(skill, relative)
         yield
         if loads:
@@ -134,6 +133,7 @@ class Search(Operation[SearchResult], kw_only=True):
     by: _By = "user"
 
     def perform(self, context: SessionContext) -> Steps[SearchResult]:
+        yield Request("skill_search")
         yield
         context.visibility.notice()
         among = context.visibility.findable() if self.by == "model" else None
@@ -224,6 +224,7 @@ class Output(Operation[Text], kw_only=True):
     grep: Annotated[str | None, about("Return only lines that contain this text.", nul=True)] = None
 
     def perform(self, context: SessionContext) -> Steps[Text]:
+        yield recall.request(context, self.ref)
         text = yield from recall.text_of(context, self.ref)
         return Text(recall.lines_of(text, self.start, self.end, self.grep))
 

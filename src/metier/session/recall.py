@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from metier.errors import MetierError, ResourceError, StoreError
+from metier.files.text import storable_text
+from metier.policy.rules import skill_request
 from metier.record.state import LoadedSkill, SessionState, apply, ref_of
 from metier.session.activation import reminder
 from metier.session.context import SessionContext, Steps
-from metier.values.results import Compaction
+from metier.values.results import Compaction, Request
 
 
 def text_of(context: SessionContext, ref: str) -> Steps[str]:
@@ -18,10 +20,9 @@ def text_of(context: SessionContext, ref: str) -> Steps[str]:
     if text:
         return text
     entry = context.state.by_ref(ref) or _given_before(context, ref)
-    printed = _printed(context, ref) if entry is None else None
-    if printed is not None:
-        return printed
     if entry is None:
+        if printed := _printed(context, ref):
+            return printed[1]
         raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
     try:
         return context.recorder.store.get_artifact(entry.rendered).decode()
@@ -46,16 +47,29 @@ def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
     return None
 
 
-def _printed(context: SessionContext, ref: str) -> str | None:
-    """What a script of the session printed, if the ref is that of its output."""
-    store = context.recorder.store
-    for frame in store.read(context.id, context.id, ("tool_ended",)):
-        if frame["stdout"] and ref_of(frame["stdout"]) == ref:
+def _printed(context: SessionContext, ref: str) -> tuple[str, str] | None:
+    """The skill whose script printed what has the ref, and that output."""
+    store, name = context.recorder.store, ""
+    for frame in store.read(context.id, context.id, ("tool_started", "tool_ended")):
+        if frame["type"] == "tool_started":
+            name = frame["name"]
+        elif frame["stdout"] and ref_of(frame["stdout"]) == ref:
             try:
-                return store.get_artifact(frame["stdout"]).decode(errors="replace")
+                return name, store.get_artifact(frame["stdout"]).decode(errors="replace")
             except StoreError:
                 return None
     return None
+
+
+def request(context: SessionContext, ref: str) -> Request:
+    """What policy is asked before a text is given again. It names the skill that the text is from."""
+    entry = context.state.by_ref(ref) or _given_before(context, ref)
+    printed = _printed(context, ref) if entry is None else None
+    name = entry.name if entry else printed[0] if printed else ""
+    for skill in context.skills.catalog.by_name.get(name, ()):
+        if entry is None or storable_text(skill.path) == entry.path:
+            return skill_request("skill_output", skill)
+    return Request("skill_output", name)
 
 
 def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:

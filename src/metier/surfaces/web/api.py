@@ -32,6 +32,8 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
+from metier.policy.decide import Policy
+from metier.policy.decide import Request as PolicyRequest
 from metier.record.store import check_name
 from metier.record.usage import Usage, usage
 from metier.running import scripts
@@ -143,7 +145,9 @@ def search(site: Site, request: Request, given: None) -> object:
     if wanted is None:
         raise BadRequest("the query parameter q is missing")
     limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
-    return site.app.skills().search(wanted, limit=limit, scope=scope, context=query(request, "context")).as_dict()
+    skills = site.app.skills()
+    Policy.configured(skills.settings).enforce(PolicyRequest("skill_search"), None, by="user")
+    return skills.search(wanted, limit=limit, scope=scope, context=query(request, "context")).as_dict()
 
 
 @Endpoint(
