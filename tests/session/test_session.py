@@ -83,13 +83,13 @@ def test_a_hidden_skill_is_invisible_and_out_of_reach_for_the_model_on_every_pat
         assert leak not in shown
 
 
-@pytest.mark.parametrize("how", ["off", "manual", "frontmatter"])
+@pytest.mark.parametrize("how", ["manual", "frontmatter"])
 def test_a_hidden_skill_is_there_for_the_user(world: World, how: str) -> None:
     skills, given = hide(world, how)
     session: Session = skills.session(**given)
     assert "BODY-MARKER secret" in session.load("secret").text
     assert session.read("secret", "a.md").text == "FILE"
-    assert ("/secret" in session.commands()) is (how != "off")
+    assert "/secret" in session.commands()
 
 
 @pytest.mark.parametrize("how", ["manual", "frontmatter"])
@@ -111,7 +111,7 @@ def test_policy_stands_between_a_host_and_a_skill_that_it_denies(world: World) -
             act()
 
 
-@pytest.mark.parametrize("how", ["off", "manual", "frontmatter"])
+@pytest.mark.parametrize("how", ["manual", "frontmatter"])
 def test_a_hidden_skill_can_be_preloaded_and_stays_unlisted(world: World, how: str) -> None:
     skills, given = hide(world, how)
     session: Session = skills.session(preload=["secret"], **given)

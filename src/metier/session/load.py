@@ -94,7 +94,7 @@ def _preload(context: SessionContext, skill: Skill) -> Loaded:
 
 
 def preloadable(context: SessionContext, name: str) -> Skill:
-    """A skill to preload. Hidden ones can be preloaded, too; for an unknown one the error has the names."""
+    """A skill to preload: also a hidden one, but none that is switched off. For an unknown one the error has names."""
     catalog = context.skills.catalog
     check_preload((name,), context.visibility.only)
     try:
@@ -102,6 +102,7 @@ def preloadable(context: SessionContext, name: str) -> Skill:
     except SkillNotFound as error:
         known = f"known: {', '.join(catalog.by_name)}"
         raise SkillNotFound(name, list(catalog.by_name), error.close, known) from error
+    context.visibility.refuse_off(skill)
     context.refuse_denied(skill)
     if not skill.trusted:
         raise PolicyDenied("skill_load", name, "its project is not trusted; `metier trust` trusts it")

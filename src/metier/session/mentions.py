@@ -41,7 +41,7 @@ class Mention(Value):
     """The names that several skills bear, each with the paths of these skills."""
 
 
-def mentioned(catalog: Catalog, may_call: Callable[[Skill], bool], message: str) -> Mention:
+def mentioned(catalog: Catalog, may_call: Callable[[Skill], bool], message: str, *, by_path: bool = True) -> Mention:
     """The skills of a catalog that a message calls, of those that a user may call."""
     places = dict[str, Skill]()
 
@@ -59,6 +59,8 @@ def mentioned(catalog: Catalog, may_call: Callable[[Skill], bool], message: str)
 
     def at(path: str) -> Skill | None:
         """The skill at a path as a message may have it: absolute, from the working directory, or from `~`."""
+        if not by_path:
+            return None
         if not places:
             for skill in (*(entry.skill for entry in catalog.shadowed), *catalog.skills):
                 places.update(dict.fromkeys((skill.real_path, skill.folder, skill.dir, skill.path), skill))

@@ -261,6 +261,7 @@ class Invoke(Operation[Invocation], kw_only=True):
         catalog = context.skills.catalog
         mention = mentions.mentioned(catalog, context.visibility.callable_by_user, self.message)
         choices = mentions.choices(catalog, mention)
+        context.visibility.refuse_off_in(self.message, mention.skills)
         if not mention.skills:
             if choices:
                 paths = ", ".join(skill.path for choice in choices for skill in choice.candidates)

@@ -1,9 +1,11 @@
 """Which skills a session sees, and how a name or a path finds one of them.
 
 For a model, a skill that is hidden from it does not exist, whichever way it asks; a person also reaches what is hidden
-from models. The policy decides who sees what, and the profile decides when the disk is scanned again.
+from models. What is switched off, nobody reaches. The policy decides who sees what, and the profile decides when the
+disk is scanned again.
 """
 
+import shlex
 from collections.abc import Collection, Container, Sequence
 from typing import Protocol
 
@@ -15,6 +17,7 @@ from metier.policy.decide import By, Policy
 from metier.policy.rules import RuleLists, skill_request
 from metier.record.recorder import NamedCatalog, Recorder
 from metier.record.state import LoadedSkill
+from metier.session import mentions
 from metier.values.results import SearchResult
 from metier.values.skill import Changes, Skill
 
@@ -94,7 +97,19 @@ class Visibility:
 
     def callable_by_user(self, skill: Skill) -> bool:
         """Whether a person may call the skill by name."""
-        return skill.enabled and skill.user_invocable and self.within(skill.name)
+        return skill.enabled and self._named_by_user(skill)
+
+    def _named_by_user(self, skill: Skill) -> bool:
+        return skill.user_invocable and self.within(skill.name)
+
+    def refuse_off_in(self, message: str, called: Collection[Skill]) -> None:
+        """Raise `SkillNotFound` where a message calls a skill that is switched off. In some hosts a path is text."""
+        if all(skill.enabled for skill in self._skills.catalog.skills):
+            return
+        names = {skill.name for skill in called}
+        for skill in mentions.mentioned(self._skills.catalog, self._named_by_user, message, by_path=False).skills:
+            if skill.name not in names:
+                self.refuse_off(skill)
 
     # --- the disk ---
 
@@ -171,7 +186,17 @@ class Visibility:
             raise SkillNotFound(path or name or "", [visible.name for visible in self.visible()], why=why)
         if not self.within(skill.name):
             raise SkillNotFound(skill.name, sorted(self.only or ()))
+        self.refuse_off(skill)
         return skill
+
+    def refuse_off(self, skill: Skill) -> None:
+        """Raise `SkillNotFound` for a skill that is switched off, which nobody reaches before it is switched on."""
+        if skill.enabled:
+            return
+        bearers = self._skills.catalog.by_name.get(skill.name, ())
+        named = skill.name if len(bearers) == 1 and bearers[0] is skill else skill.path
+        why = f"it is switched off; `{shlex.join(('metier', 'enable', named))}` switches it on"
+        raise SkillNotFound(skill.name, why=why, reason="off")
 
     def _named(self, name: str, by: By) -> Skill:
         """The skill of a name. Where several have it, the model knows only of those that it may see."""
