@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
 from metier.policy.asking import Approve
+from metier.policy.remembered import rules_without_skill
 from metier.record import telemetry
 from metier.record.events import check_session_id
 from metier.record.retention import Bound, Keeper
@@ -252,6 +253,6 @@ def _same_shape(session: Session, approve: Approve, tools: bool | None) -> bool:
 
 def _log(skills: Skills) -> None:
     """Log the diagnostics of a scan, once for each catalog, because the owner of a server may never list them."""
-    for diagnostic in skills.diagnostics:
+    for diagnostic in (*skills.diagnostics, *rules_without_skill(skills.settings, skills.catalog)):
         if diagnostic.severity != "info":
             _LOG.warning("%s: %s: %s", diagnostic.path, diagnostic.code, diagnostic.message)

@@ -15,6 +15,7 @@ from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
 from metier.errors import ConfigError
+from metier.files.digests import digest_of
 from metier.hosts.profiles import build, load
 from metier.hosts.roots import Place
 from metier.hosts.settings import resolve
@@ -96,24 +97,36 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
         ({"path": "references/*"}, {"path": "references/a.md"}, True),
         ({"path": "references/*"}, {"path": "scripts/a.md"}, False),
         ({"path": "*.md"}, {"path": "a/b.MD"}, False),
-        ({"path": "/x/[ab]/*"}, {"path": "/x/a/SKILL.md"}, True),
+        ({"path": "x/[ab]/*"}, {"path": "x/a/b.md"}, True),
         ({"command": "scripts/x.sh *"}, {"command": "scripts/x.sh --force"}, True),
         ({"command": "scripts/x.sh *"}, {"command": "scripts/x.sh"}, False),
         ({"command": "*--force*"}, {"command": "scripts/x.sh -f"}, False),
+        ({"skill_name": "a*"}, {"skill_name": "ab"}, True),
+        ({"skill_name": "a*"}, {"skill_name": "ba"}, False),
+        ({"skill_name": "gro\u0308\u00dfe"}, {"skill_name": "gr\u00f6\u00dfe"}, True),
+        ({"skill_name": "gr\u00f6\u00dfe"}, {"skill_name": "gro\u0308\u00dfe"}, True),
         ({"skill_name": "a"}, {"skill_name": "a"}, True),
         ({"skill_name": "a"}, {"skill_name": "ab"}, False),
         ({"skill_name": "a", "path": "*"}, {"skill_name": "b", "path": "x"}, False),
-        ({"digest": "sha256:1"}, {"digest": "sha256:1"}, True),
-        ({"digest": "sha256:1"}, {"digest": "sha256:2"}, False),
-        ({"digest": "sha256:1"}, {}, False),
+        ({"digest": digest_of(b"1")}, {"digest": digest_of(b"1")}, True),
+        ({"digest": digest_of(b"1")}, {"digest": digest_of(b"2")}, False),
+        ({"digest": digest_of(b"1")}, {}, False),
     ],
 )
-def test_a_rule_matches_names_exactly_and_paths_and_commands_by_glob(
+def test_a_rule_matches_names_paths_and_commands_by_glob(
     rule: dict[str, str], request_: dict[str, str], matches: bool
 ) -> None:
-    asked = replace(Request("skill_read"), **request_)
-    assert (policy(deny=[{"tool": "skill_read", **rule}]).decide(asked).verdict == "deny") is matches
-    assert policy(deny=[{"tool": "skill_read", **rule}]).decide(replace(asked, tool="skill_load")).verdict == "allow"
+    asked = replace(Request("skill_run"), **request_)
+    rules = policy(deny=[{"tool": "skill_run", **rule}], allow=[{"tool": "skill_run"}])
+    assert (rules.decide(asked).verdict == "deny") is matches
+    assert rules.decide(replace(asked, tool="skill_load")).verdict == "allow"
+
+
+def test_an_answer_for_good_about_a_skill_named_like_a_glob_is_for_that_skill() -> None:
+    rules = policy()
+    rules.remember(Request("skill_run", "a[b]*"))
+    verdicts = {name: rules.decide(Request("skill_run", name)).verdict for name in ("a[b]*", "ab", "abc", "a[b]c")}
+    assert verdicts == {"a[b]*": "allow", "ab": "ask", "abc": "ask", "a[b]c": "ask"}
 
 
 @pytest.mark.parametrize(
@@ -139,11 +152,12 @@ def test_a_wrong_policy_is_a_configuration_error(given: dict[str, Any], says: st
     ("profile", "name", "kept"),
     [
         ("codelia", "Repo_Review", False),
+        ("codelia", "repo*", False),
+        ("codelia", "", False),
         ("rip", "größe", True),
         ("rip", "Größe", False),
         ("standard", "My_Skill", True),
         ("omp", "My Skill", True),
-        ("omp", "", False),
     ],
 )
 def test_a_rule_is_dropped_only_if_no_skill_of_the_host_can_bear_its_name(profile: str, name: str, kept: bool) -> None:
@@ -278,7 +292,7 @@ rules_ = st.lists(
         st.sampled_from(TOOLS),
         st.sampled_from(({}, *({"skill_name": name} for name in NAMES))),
         st.sampled_from(({}, {"command": "git*"}, {"command": "*"})),
-    ),
+    ).map(lambda rule: {key: value for key, value in rule.items() if key != "command" or rule["tool"] != "install"}),
     max_size=4,
 )
 policies = st.fixed_dictionaries(

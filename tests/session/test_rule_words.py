@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from calling import Run
-from metier import ConfigError, Policy, Rule, replay
+from metier import ConfigError, MetierError, Policy, Rule, replay
+from metier.app import App
 from metier.hosts import profiles
 from metier.hosts.profiles import BUILT_IN
 from metier.hosts.settings import resolve
@@ -36,6 +37,41 @@ WRONG = {
         {"tool": "skill_run", "scope": "usr"},
         "there is no scope 'usr' (did you mean user? known: extra, repo, user, admin, mcp)",
     ),
+    "a path that begins with a dot": (
+        {"tool": "skill_run", "path": "./scripts/a.sh"},
+        (
+            "no request for skill_run has the path './scripts/a.sh' "
+            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
+        ),
+    ),
+    "an absolute path": (
+        {"tool": "skill_read", "path": "/scripts/*"},
+        (
+            "no request for skill_read has the path '/scripts/*' "
+            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
+        ),
+    ),
+    "a relative path": (
+        {"tool": "skill_load", "path": "pdf/SKILL.md"},
+        (
+            "no request for skill_load has the path 'pdf/SKILL.md' "
+            "(write the path of SKILL.md, or a glob such as */SKILL.md)"
+        ),
+    ),
+    "a path where there is none": (
+        {"tool": "skill_search", "path": "*"},
+        "a request for skill_search has no path (leave it out)",
+    ),
+    "a path for a tool of the host": ({"tool": "Bash", "path": "*"}, "a request for Bash has no path (leave it out)"),
+    "a command where there is none": (
+        {"tool": "skill_load", "command": "x"},
+        "a request for skill_load has no command (leave it out)",
+    ),
+    "a digest": (
+        {"tool": "skill_run", "digest": "xyz"},
+        "digest cannot be 'xyz' (a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them)",
+    ),
+    "an empty name": ({"tool": "skill_load", "skill_name": ""}, "skill_name is empty (leave it out for every skill)"),
     "a name": (
         {"tool": "skill_run", "name": "TOKEN"},
         "name is the name of a secret, so its rule needs the tool run_secret",
@@ -113,6 +149,47 @@ def test_a_policy_that_does_not_exist_is_answered_with_the_nearest(world: World,
     with pytest.raises(ConfigError) as error:
         Policy.from_settings({"profile": "readonly"}, world.discover().profile)
     assert str(error.value) == says
+
+
+# --- names that no skill has ---
+
+
+def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
+    world: World, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.skill("~/.agents/skills/release-notes")
+    config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "relese-notes"}, {tool = "skill_run"}]\n')
+    says = "no skill here has the name of the deny rule for skill_run, 'relese-notes'; did you mean release-notes?"
+    home = ("--home", str(world.home))
+    assert says in run("policy", "list", *home).err
+    assert run("policy", "list", "--json", *home).json["warnings"] == [says]
+    assert says in str(run("doctor", "--json", *home).json["diagnostics"])
+    App(world.project, home=world.home, store="memory:").skills()
+    assert says in caplog.text
+    config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "rel*"}]\n')
+    assert run("policy", "list", "--json", *home).json["warnings"] == []
+
+
+# --- links ---
+
+
+def test_a_rule_about_a_file_holds_for_a_link_that_leads_there(world: World) -> None:
+    files = {"references/a.md": "SECRET", "references/b.md": "OTHER", "plain.md": "PLAIN"}
+    folder = world.skill("~/.agents/skills/one", files=files).parent
+    (folder / "link.md").symlink_to("references/a.md")
+    (folder / "more").symlink_to("references")
+    (folder / "fine.md").symlink_to("plain.md")
+    rule = {"tool": "skill_read", "path": "references/*"}
+    for lists in ({"deny": [rule]}, {"ask": [rule]}):
+        store = MemoryStore()
+        session = world.discover().session(policy=lists, store=store)
+        for path in ("link.md", "more/b.md", "references/a.md"):
+            answer = session.call("skill_read", {"name": "one", "path": path})
+            assert (answer.ok, "SECRET" in answer.text, "OTHER" in answer.text) == (False, False, False), path
+        with pytest.raises(MetierError, match=r"is a link to references/a\.md, which a rule is about"):
+            session.read("one", "link.md", raw=True)
+        assert "PLAIN" in session.call("skill_read", {"name": "one", "path": "fine.md"}).text
+        assert replay.replay(replay.from_store(store, session.id)).identical
 
 
 # --- the words that are allowed ---

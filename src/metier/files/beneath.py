@@ -142,7 +142,7 @@ def check_owner(folder: int, opened: int, shown: str, inner: Collection[str]) ->
     with contextlib.suppress(OSError):
         if shown != SKILL_FILE and os.path.samestat(os.fstat(opened), os.stat(SKILL_FILE, dir_fd=folder)):
             message = f"{shown} is {SKILL_FILE} by another name; read {SKILL_FILE} itself"
-            raise ResourceError(message, path=shown, reason="link")
+            raise ResourceError(message, path=shown, reason="other-name")
     if inner:
         where = f"{location(folder, opened) or shown}/"
         other = next((one for one in inner if where.startswith(f"{one}/")), None)
@@ -280,6 +280,8 @@ class Content(NamedTuple):
     size: int
     """The size of the whole file in bytes."""
     mtime_ns: int
+    real: str = ""
+    """Where a link led, as a path beneath the skill's folder. Empty where the path has no link."""
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from metier.files.beneath import (
     Listing,
     check_owner,
     list_beneath,
+    location,
     open_beneath,
     open_folder,
     open_real_folder,
@@ -144,7 +145,8 @@ def _resource(folder: int, path: str, limit: int, inner: Collection[str]) -> Con
     opened = open_beneath(folder, path, path)
     try:
         check_owner(folder, opened, path, inner)
-        return read_opened(opened, path, limit)
+        real = location(folder, opened)
+        return read_opened(opened, path, limit)._replace(real=real if real != path else "")
     finally:
         os.close(opened)
 

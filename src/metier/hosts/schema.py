@@ -377,6 +377,9 @@ class PolicyRules(Value, eq=False):
     """Whether a skill's `allowed-tools` narrows what may be used while it is active."""
     trust: Literal["ignore", "required"] = "ignore"
     """With `required`, the model does not see a project's skills and AGENTS.md until the user trusts the project."""
+    exact_names: bool = False
+    """Whether the `skill_name` of a rule is one name. A rule with another value is dropped with a warning. Otherwise it
+    may be a glob."""
     edits: bool = True
     """Whether people can write, import and remove skills in the web app."""
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from metier import limits
+from metier.catalog.build import Catalog
 from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.replace import replacing
 from metier.files.shapes import is_list
 from metier.hosts.profiles import Profile, parse_toml
 from metier.hosts.settings import Settings
-from metier.policy.rules import LISTS, Rule, RuleLists, as_answer, as_toml_lines, read_lists, read_rule
+from metier.policy.rules import LISTS, Rule, RuleLists, as_answer, as_toml_lines, read_lists, read_rule, unknown_names
 from metier.values.skill import Diagnostic
 
 _HEADING: Final = "# Answers that were to be remembered. `metier policy revoke` takes one back.\n"
@@ -219,6 +220,21 @@ def dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
         except ConfigError as error:
             at = (error.file, error.line, min(error.line, 1))
             found.append(Diagnostic("rule-wrong", "error", error.message, *at, error.hint))
+    return tuple(found)
+
+
+def rules_without_skill(config: Settings, catalog: Catalog) -> tuple[Diagnostic, ...]:
+    """The rules of the settings and of the remembered answers whose `skill_name` no skill here has."""
+    known = {*catalog.by_name, *(entry.skill.name for entry in catalog.shadowed), *(e.name for e in catalog.skipped)}
+    found: list[Diagnostic] = []
+    with contextlib.suppress(ConfigError):  # `dropped_rules` has it
+        for file, lists in (
+            ("", read_lists(config.permissions, config.profile, names_for=config.names_for)),
+            (config.answers_file, RememberedRules(config.answers_file, config.own_profile).current()),
+        ):
+            hint = "it may be about a skill of another project"
+            why = unknown_names(lists, known)
+            found += (Diagnostic("rule-without-skill", "warning", one, file, hint=hint) for one in why)
     return tuple(found)
 
 

@@ -9,13 +9,15 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, cast
 
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError
+from metier.files.digests import is_digest
 from metier.files.text import storable_text
 from metier.hosts.profiles import Profile, locate, nearest
 from metier.values.grants import Covered, Grant, covered, grant_tools
@@ -67,7 +69,7 @@ HOST_HINT: Final = "write api.example.org, *.example.org or 192.0.2.7, with :844
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on requests. Omitted fields match everything. `path`, `command` and `folder` are globs."""
+    """A condition on requests. What is omitted matches everything. `skill_name`, `path`, `command`, `folder` are globs."""
 
     tool: str
     skill_name: str | None = None
@@ -90,7 +92,7 @@ class Rule:
         """Whether the rule is about a request. A rule for one host is also about the network as a whole."""
         return (
             self.tool == request.tool
-            and self.skill_name in (None, request.skill_name)
+            and self.names(request.skill_name)
             and (self.path is None or fnmatchcase(request.path, self.path))
             and (self.command is None or fnmatchcase(request.command, self.command))
             and self.digest in (None, request.digest)
@@ -100,6 +102,12 @@ class Rule:
             and (self.given is None or self.given == request.given)
             and self.name in (None, request.name)
         )
+
+    def names(self, skill_name: str) -> bool:
+        """Whether the rule is about skills of a name. Letters that look equal and are encoded in two ways are equal."""
+        if self.skill_name in (None, skill_name):
+            return True
+        return fnmatchcase(_composed(skill_name), str(self.skill_name))
 
     def allows(self, request: Request) -> bool:
         """Whether the rule, as an allow rule, covers a request.
@@ -134,7 +142,7 @@ class Rule:
         """
         rule = cls(
             request.tool,
-            request.skill_name or None,
+            glob.escape(_composed(request.skill_name)) or None,
             digest=request.digest or None,
             name=request.name or None,
             given=request.given or None,
@@ -196,6 +204,10 @@ def skill_request(
 def as_answer(rule: Rule) -> Rule:
     """A remembered answer as a rule. Without `given`, it was about a run that was given nothing: it covers no other."""
     return replace(rule, given=()) if rule.tool == "skill_run" and rule.given is None else rule
+
+
+def _composed(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def _in_toml(value: object) -> str:
@@ -274,7 +286,37 @@ def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]
     tool = tool_named(rule.tool, names, tools)
     if rule.name is not None and tool != "run_secret":
         raise ConfigError("name is the name of a secret, so its rule needs the tool run_secret", key="name")
+    if rule.path is not None:
+        _check_path(tool, rule.path)
+    if rule.command is not None and tool in own_tools() and tool not in ("skill_run", *grant_tools()):
+        raise ConfigError(f"a request for {tool} has no command", key="command", hint="leave it out")
+    if rule.digest is not None and not is_digest(rule.digest):
+        hint = "a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them"
+        raise ConfigError(f"digest cannot be {rule.digest!r}", key="digest", hint=hint)
     return replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
+
+
+_OTHER_PATHS: Final = (EDIT, "install", "override", CATALOG_FIELD, REMOTE_LOAD)
+"""The tools whose requests have a path that is no file of a skill: an address, a field, a file that is edited."""
+
+
+def _check_path(tool: str, path: str) -> None:
+    """Raise `ConfigError` for a path that no request for a tool has."""
+    if tool == "skill_load":
+        possible, hint = (
+            path.startswith(("/", "*", "?", "[")),
+            "write the path of SKILL.md, or a glob such as */SKILL.md",
+        )
+    elif tool in _OTHER_PATHS:
+        possible, hint = bool(path), "leave it out"
+    elif tool in ("skill_read", "skill_run", *grant_tools()):
+        parts = path.split("/")
+        possible = not {"", ".", ".."}.intersection(parts) and parts[0] != "~"
+        hint = "write it relative to the skill's folder, such as scripts/a.sh or references/*"
+    else:
+        raise ConfigError(f"a request for {tool} has no path", key="path", hint="leave it out")
+    if not possible:
+        raise ConfigError(f"no request for {tool} has the path {path!r}", key="path", hint=hint)
 
 
 def _scope_named(word: str, profile: Profile) -> str:
@@ -325,6 +367,8 @@ def read_rule(given: object, where: str) -> Rule:
         raise ConfigError(message, key="folder", hint=hint)
     if "host" in values:
         values["host"] = _host(values, where)
+    if "skill_name" in values:
+        values["skill_name"] = _composed(str(values["skill_name"]))
     rule = Rule(**values, given=given)
     if rule.tool == "run_secret" and where == "allow":
         _check_secret(rule)
@@ -394,8 +438,22 @@ def _read_list(
 
 
 def _flaw(name: str, profile: Profile) -> str:
-    """Why the name is invalid for a skill of this host. Names the host only warns about are valid in rules."""
+    """Why no skill of this host can have a name. Names that the host only warns about are valid in rules."""
+    checks, exact = profile.validation, profile.policy.exact_names
+    if not name and not exact:
+        raise ConfigError("skill_name is empty", key="skill_name", hint="leave it out for every skill")
     if not name:
         return "is not a name"
-    checks = profile.validation
+    if not exact and glob.has_magic(name):
+        return ""
     return name_flaw(name, checks.name_pattern) if checks.name_breach == "error" else ""
+
+
+def unknown_names(rules: "RuleLists", known: Collection[str]) -> Iterator[str]:
+    """The rules whose `skill_name` matches none of these names, each as a sentence with the nearest name."""
+    for verdict in LISTS:
+        for rule in dict.fromkeys(getattr(rules, verdict)):
+            if rule.skill_name is not None and not any(map(rule.names, known)):
+                close = nearest(rule.skill_name, tuple(known))
+                meant = f"; did you mean {close[0]}?" if close else ""
+                yield f"no skill here has the name of the {verdict} rule for {rule.tool}, {rule.skill_name!r}{meant}"

@@ -18,6 +18,8 @@ from metier.files.digests import digest_of
 from metier.files.source import Files
 from metier.hosts.formats import Offered
 from metier.hosts.schema import Profile
+from metier.policy.decide import Policy
+from metier.policy.rules import skill_request
 from metier.record.events import ResourceRead, ResourceRefused, SkillWarning
 from metier.record.recorder import Recorder
 from metier.session import activation
@@ -32,12 +34,12 @@ _LOGGED: Final[set[tuple[str, str]]] = set()
 class Reader:
     """See the module."""
 
-    def __init__(self, files: Files, profile: Profile, recorder: Recorder) -> None:
-        self._files, self._profile, self._recorder = files, profile, recorder
+    def __init__(self, files: Files, profile: Profile, recorder: Recorder, policy: Policy) -> None:
+        self._files, self._profile, self._recorder, self._policy = files, profile, recorder, policy
 
     def on(self, recorder: Recorder) -> "Reader":
         """The same with another recorder."""
-        return Reader(self._files, self._profile, recorder)
+        return Reader(self._files, self._profile, recorder, self._policy)
 
     def skill(self, skill: Skill, offered: Offered, arguments: str = "", command: bool = False) -> Loaded:
         """SKILL.md as the profile's host presents it."""
@@ -139,7 +141,11 @@ class Reader:
     def _content(self, skill: Skill, relative: str, limit: int) -> Content:
         if relative == SKILL_FILE:
             return self._files.skill_file(skill, limit)
-        return self._files.resource(skill, relative, limit)
+        content = self._files.resource(skill, relative, limit)
+        if content.real and self._policy.decide(skill_request("skill_read", skill, content.real)).verdict != "allow":
+            message = f"{relative} is a link to {content.real}, which a rule is about; read {content.real} itself"
+            raise ResourceError(message, path=relative, reason="other-name")
+        return content
 
     def warnings(self, skill: Skill, notes: Iterable[str]) -> list[SkillWarning]:
         """The warnings that the record does not have yet; each is logged once."""

@@ -102,7 +102,7 @@ class Session:
             recorder=recorder,
             visibility=Visibility(skills, rules, only, recorder),
             world=world,
-            reader=Reader(world.files, skills.profile, recorder),
+            reader=Reader(world.files, skills.profile, recorder, rules),
             approve=approve,
             tools_enabled=tools,
             has_read_tool=has_read_tool,

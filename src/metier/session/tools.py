@@ -221,6 +221,7 @@ _RESOURCE_CODES: Final[Mapping[str, str]] = {
     "binary": "BINARY_FILE",
     "folder": "IS_DIRECTORY",
     "permission": "PERMISSION_DENIED",
+    "other-name": "ACCESS_DENIED",
     "io": "EXECUTION_ERROR",
     "scheme": "INVALID_PARAM",
     "encoding": "INVALID_PARAM",

@@ -14,6 +14,7 @@ from metier.errors import SandboxUnavailable, ScriptRefused, StoreError
 from metier.files.source import DiskFiles, take_folder
 from metier.files.tree import SkillTree
 from metier.policy.decide import Policy
+from metier.policy.remembered import rules_without_skill
 from metier.policy.rules import Rule, Verdict, skill_request
 from metier.record.runs import ScriptTally, UsedCapabilities, used
 from metier.running.capabilities.look import PACKAGE, NamedCapabilities, language_of, look
@@ -174,7 +175,8 @@ def _facts(skills: Skills) -> dict[str, str]:
 
 def _of_settings(skills: Skills) -> list[Diagnostic]:
     """The diagnostics that are not about a skill."""
-    return [diagnostic for diagnostic in skills.diagnostics if not diagnostic.path.endswith(SKILL_FILE)]
+    found = [diagnostic for diagnostic in skills.diagnostics if not diagnostic.path.endswith(SKILL_FILE)]
+    return [*found, *rules_without_skill(skills.settings, skills.catalog)]
 
 
 def _sandbox(rules: "RunRules") -> "tuple[Part, list[ProbeFinding]]":

@@ -15,7 +15,7 @@ from metier.hosts.roots import project_of
 from metier.hosts.settings import Settings, changes
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
-from metier.policy.remembered import dropped_rules
+from metier.policy.remembered import dropped_rules, rules_without_skill
 from metier.policy.rules import Rule, Verdict
 from metier.record.state import read_state
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
@@ -162,7 +162,8 @@ def policy_list(context: Context) -> None:
     """
     config = context.settings()
     policy, listed = Policy.configured(config), listed_rules(config)
-    warnings = policy.rules().warnings
+    unknown = rules_without_skill(config, context.discover().catalog)
+    warnings = (*policy.rules().warnings, *(note.message for note in unknown))
     if context.as_json:
         rules = [
             ListedRulePrinted(verdict=one.verdict, rule=printed(one.rule), origin=one.origin, id=one.id)

@@ -190,7 +190,7 @@ def _said(users: list[_User]) -> str:
 
 
 def _user(rule: Rule, skills: Skills) -> _User:
-    named = [skill for skill in skills.catalog.skills if rule.skill_name in (None, skill.name)]
+    named = [skill for skill in skills.catalog.skills if rule.names(skill.name)]
     if not named:
         return _User(rule.skill_name or rule.folder or "?", False, "it is not here")
     for skill in named:
