@@ -79,7 +79,7 @@ def test_a_rule_decides_about_a_request_of_a_real_skill(world: World, verdict: s
         command=own.get("command", "").replace("*", "x"),
         secret=own.get("name", ""),
     )
-    if own.get("digest") == "sha256:...":
+    if "digest" in own:
         own["digest"] = request.digest
     policy = Policy.from_settings({verdict: [own]}, skills.profile)
     (read_rule,) = policy.rules().allow + policy.rules().deny + policy.rules().ask

@@ -69,7 +69,8 @@ HOST_HINT: Final = "write api.example.org, *.example.org or 192.0.2.7, with :844
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on requests. What is omitted matches everything. `skill_name`, `path`, `command`, `folder` are globs."""
+    """A condition on requests. What is omitted matches everything. The name of the skill, `path`, `command` and
+    `folder` are globs."""
 
     tool: str
     skill_name: str | None = None

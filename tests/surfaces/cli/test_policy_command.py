@@ -31,7 +31,7 @@ def file(world: World) -> Path:
 
 def test_every_rule_in_force_is_listed_with_its_origin(world: World, file: Path, run: Run) -> None:
     shown = run("policy", "list", "--json").json
-    assert (shown["policy"], shown["unasked"], shown["warnings"]) == ("default", "refuse", [])
+    assert (shown["policy"], shown["unasked"], len(shown["warnings"])) == ("default", "refuse", 3), "no skill is here"
     long = "release-notes-of-today"
     assert shown["rules"] == [
         {"verdict": "deny", "tool": "skill_load", "skill_name": "bad", "origin": str(file)},
