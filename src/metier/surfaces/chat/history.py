@@ -304,14 +304,15 @@ def fit(
 ) -> Fitted:
     """What fits into so many characters. The newest message is always sent, its files in part.
 
-    Where the room is `guessed`, its newest result is sent, too, and takes nothing from the others: only the server
-    knows whether it fits. `texts` has the texts of files by their digests, `output` is the tool that takes refs.
+    Results are left out from the oldest on. One that is larger than the room is left out alone, unless it is the newest
+    one and the room is `guessed`: then only the server knows whether it fits. `texts` has the texts of files by their
+    digests, `output` is the tool that takes refs.
     """
     turns = _turns(items)
     kept: list[Sequence[Item]] = []
     files: dict[str, str] = {}
     results: dict[str, str] = {}
-    left, cuts_files = room, False
+    left, full, cuts_files = room, False, False
     for number, turn in enumerate(reversed(turns)):
         size = sum(len(item.text) for item in turn if isinstance(item, UserItem | TextItem))
         if number and size > left:
@@ -324,10 +325,11 @@ def fit(
         files |= about
         cuts_files = cuts_files or about != told(added, texts, MESSAGE_CHARACTERS)
         for card in reversed([item for item in turn if isinstance(item, ToolItem)]):
-            newest, fits = not number and not results, len(card.text) <= left
-            sent_whole = fits or (guessed and newest)
-            results[card.id] = card.text if sent_whole else _notice(card, output, again=not newest)
-            left -= len(results[card.id]) if fits or not sent_whole else 0
+            size, newest = len(card.text), not number and not results
+            full = full or (left < size <= room and bool(results))
+            whole = guessed and newest if size > room else not full
+            results[card.id] = card.text if whole else _notice(card, output, again=size <= room)
+            left -= len(results[card.id]) if size <= room or not whole else 0
     sent = [item for turn in kept for item in turn]
     dropped = [item for turn in turns[: len(turns) - len(kept)] for item in turn]
     cut = [item for item in sent if isinstance(item, ToolItem) and results[item.id] != item.text]
