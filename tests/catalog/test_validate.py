@@ -73,6 +73,9 @@ RULES: list[tuple[dict[str, str | None], str, str, str]] = [
     ({"allowed-tools": "Read, Write"}, "allowed-tools-form", "info", "error"),
     ({"allowed-tools": "{a: b}"}, "allowed-tools-form", "warning", "error"),
     ({"allowed-tools": "7"}, "allowed-tools-form", "warning", "error"),
+    ({"allowed-tools": "''"}, "allowed-tools-form", "warning", "error"),
+    ({"allowed-tools": "Read Bash("}, "allowed-tools-form", "warning", "error"),
+    ({"allowed-tools": "[Read, 7]"}, "allowed-tools-form", "warning", "error"),
     ({"version": "'1'"}, "unknown-key", "info", "error"),
     ({"description": '"a\\u202eb"'}, "hidden-characters", "error", "error"),
     ({"description": '"a\\u200bb"'}, "invisible-removed", "warning", "warning"),
@@ -200,18 +203,32 @@ def test_what_people_can_see_stays(char: str) -> None:
         ("Bash(git add, git commit),Read", ("Bash(git add, git commit)", "Read")),
         ("Bash(a (b c) d) X", ("Bash(a (b c) d)", "X")),
         ("  Read \t Write ", ("Read", "Write")),
-        ("a) b", ("a)", "b")),
-        ("Bash(open", ("Bash(open",)),
-        ("", ()),
         (["Read", "Bash(git add *)", "A, B"], ("Read", "Bash(git add *)", "A", "B")),
-        ([1, None, True], ("1", "true")),
-        (None, ()),
-        ({"a": "b"}, ()),
-        (7, ()),
+        ([], ()),
     ],
 )
 def test_allowed_tools_are_split_outside_of_parentheses(written: object, entries: tuple[str, ...]) -> None:
-    assert split_tools(written) == entries
+    assert split_tools(written) == (entries, ())
+
+
+@pytest.mark.parametrize(
+    ("written", "entries", "malformed"),
+    [
+        ("a) b", ("b",), ("a)",)),
+        ("Read Bash(open", ("Read",), ("Bash(open",)),
+        ("Bash(a (b)", (), ("Bash(a (b)",)),
+        ("Bash()", (), ("Bash()",)),
+        ("", (), ("",)),
+        (["Read", 1, None, "", ["Write"]], ("Read",), (1, None, "", ["Write"])),
+        ({"a": "b"}, (), ({"a": "b"},)),
+        (7, (), (7,)),
+        (False, (), (False,)),
+    ],
+)
+def test_what_is_malformed_in_allowed_tools_is_no_entry(
+    written: object, entries: tuple[str, ...], malformed: tuple[object, ...]
+) -> None:
+    assert split_tools(written) == (entries, malformed)
 
 
 @pytest.mark.parametrize(

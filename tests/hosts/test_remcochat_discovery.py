@@ -247,7 +247,7 @@ def test_a_record_holds_every_supported_field_and_where_it_lies(world: World) ->
 def test_a_record_needs_no_optional_field(world: World) -> None:
     world.skill(".skills/probe")
     shown = discover(world)["probe"].as_dict()
-    assert [shown[key] for key in ("license", "compatibility", "metadata", "allowed_tools")] == [None, None, {}, []]
+    assert [shown[key] for key in ("license", "compatibility", "metadata", "allowed_tools")] == [None, None, {}, None]
 
 
 @pytest.mark.behaviour("K-015")

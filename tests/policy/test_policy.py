@@ -20,7 +20,7 @@ from metier.hosts.profiles import build, load
 from metier.hosts.roots import Place
 from metier.hosts.settings import resolve
 from metier.policy.decide import DEFAULTS, Policy, Request, Rule
-from metier.policy.windows import may_use
+from metier.policy.windows import may_use, of
 from metier.record.state import Window
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
@@ -324,10 +324,10 @@ def test_no_skill_and_no_number_of_skills_makes_more_usable(
     before = alone
     windows: list[Window] = []
     for name, hint in zip(NAMES, hinted, strict=False):
-        windows.append(Window(name, tuple(hint or ())))
+        windows.append(Window(name, of(a_skill(name, hint))))
         after = usable(rules, command, windows)
         assert after <= before
-        if hint:
+        if hint is not None:
             listed = {entry.partition("(")[0] for entry in hint}
             assert after <= (listed | {"skill_run"} if "Bash" in listed else listed)
         before = after
@@ -343,10 +343,10 @@ def test_effective_tools_are_never_more_than_policy_allows_or_the_hint_names(
     rules = policy(**given_)
     effective = rules.effective_tools(a_skill(name, hint))
     if effective is None:
-        assert not hint
+        assert hint is None
         assert rules.tools is None
         return
-    assert set(effective) <= set(hint or rules.tools or ())
+    assert set(effective) <= set(hint if hint is not None else rules.tools or ())
     for entry in effective:
         tool = entry.partition("(")[0]
         assert rules.tools is None or tool in rules.tools

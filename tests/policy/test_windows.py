@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -178,6 +178,98 @@ def test_a_window_holds_in_another_process(reading: World, tmp_path: Path) -> No
         lives.run("end-turn", "--session", "s")
         assert second.tool("s", "skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
     lives.replayed("s")
+
+
+# --- every command in a line must be covered ---
+
+GIT, ADD = "Bash(git:*)", "Bash(git add:*, git commit:*)"
+COVERED = [
+    (GIT, "git"),
+    (GIT, "git status"),
+    (GIT, "git  log --format='%h $x `y`' -- \"a b\""),
+    (GIT, "git add a.py && git commit -m 'a; b' || git status; git log | git cat-file & \n git diff\n"),
+    (GIT, "git push 2>&1 >/dev/null 2> /dev/null; git fetch &>/dev/null"),
+    (GIT, "'git' status"),
+    (ADD, "git add x; git commit -m y"),
+    ("Bash(git add *)", "git add x y"),
+    ("Bash(git status)", "git status; git  status"),
+    ("Bash(git:*) Bash(ls)", "git status | ls"),
+    ("Bash(cut -d, -f1)", "cut -d, -f1"),
+    ("Bash", "rm $(x) > y"),
+    ("Bash(*)", "rm $(x) > y"),
+]
+NOT_COVERED = [
+    *((GIT, f"git status{sign}rm x") for sign in (";", "&", "&&", "|", "||", "|&", "\n", "\r\n", " 2>&1;")),
+    *((GIT, f"git {part}") for part in ("$(rm x)", "`rm x`", "<(rm x)", ">(rm x)", '"$(rm x)"', '"`rm x`"', "$X")),
+    *((GIT, f"git {part}") for part in (">x", "> x", ">>x", "2>x", "2>&1x", "&>x", "<x", "<<x", "> /dev/null/x")),
+    *((GIT, f"git {part}") for part in ("{a,b}", "*", "~", "#x", "a\\\nb", '"a', "'a", "$'a'", "a\0b", "a\\ b", "!x")),
+    *(
+        (GIT, line)
+        for line in ("(git)", "{ git; }", "if git; then git; fi", "A=b git", "git; A+=b git", "A=b", "! git")
+    ),
+    *((GIT, line) for line in ("gitevil", "git-evil", "evil git", "'git evil'", "./git", " ", ";", "g\u0456t x")),
+    (ADD, "git push"),
+    (ADD, "git addx"),
+    (ADD, "git 'add x'"),
+    ("Bash(git add *)", "git add x; rm y"),
+    ("Bash(git status)", "git status -s"),
+    ("Bash(git status)", "git 'status; rm x'"),
+    ("Other(git:*)", "git status"),
+]
+
+
+def test_a_pattern_covers_a_line_only_if_it_covers_every_command_in_it(world: World) -> None:
+    lines = [(*one, True) for one in COVERED] + [(*one, False) for one in NOT_COVERED]
+    names = {hint: f"s{number}" for number, hint in enumerate(dict.fromkeys(hint for hint, _, _ in lines))}
+    for hint, name in names.items():
+        world.skill(f"{SKILLS}/{name}", allowed_tools=hint)
+    skills = world.discover()
+    said: list[tuple[str, str, bool]] = []
+    for hint, line, _ in lines:
+        session = skills.session()
+        session.load(names[hint])
+        said.append((hint, line, session.may_use("Bash", line)))
+    assert said == lines
+
+
+# --- a malformed list allows nothing ---
+
+HINTS: dict[str, tuple[object, list[str] | None, tuple[bool, ...]]] = {
+    "a map": ({"Read": True}, [], (False, False, False)),
+    "a number": (5, [], (False, False, False)),
+    "a flag": (False, [], (False, False, False)),
+    "empty text": ("", [], (False, False, False)),
+    "an open bracket": ("Bash(", [], (False, False, False)),
+    "an empty list": ([], [], (False, False, False)),
+    "a malformed item": (["Read", 5, "Bash("], ["Read"], (True, False, False)),
+    "absent": (None, None, (True, True, True)),
+}
+
+
+@pytest.mark.parametrize("case", HINTS)
+def test_a_malformed_list_allows_nothing_and_no_list_allows_everything(world: World, case: str) -> None:
+    hint, entries, usable = HINTS[case]
+    world.skill(
+        f"{SKILLS}/odd", files=SCRIPT, **cast("dict[str, Any]", {} if hint is None else {"allowed-tools": hint})
+    )
+    first = app(world, f"sqlite://{world.home}/trail.db")
+    assert first.session("s").load("odd").skill.as_dict()["allowed_tools"] == entries
+    first.close()
+    second = app(world, f"sqlite://{world.home}/trail.db")
+    session = second.session("s")
+    assert tuple(map(session.may_use, ("Read", "Bash", "skill_run"))) == usable
+    assert replay.replay(replay.from_store(second.store, "s")).differences == []
+    second.close()
+    expected = [] if hint in (None, []) else [("allowed-tools-form", "warning")]
+    found = world.discover().diagnostics
+    assert [(one.code, one.severity) for one in found if one.severity != "info"] == expected
+
+
+def test_null_is_no_list(world: World) -> None:
+    world.skill(f"{SKILLS}/odd", text="---\nname: odd\ndescription: x\nallowed-tools: null\n---\n")
+    session = world.discover().session()
+    session.load("odd")
+    assert session.may_use("Bash", "rm x")
 
 
 # --- reading SKILL.md is an activation ---

@@ -4,6 +4,8 @@ import base64
 import copy
 import json
 import random
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -223,3 +225,37 @@ def test_the_command_says_that_a_record_was_changed(lines: Lines, tmp_path: Path
         )
         write(changed, file)
         assert CliRunner().invoke(cli, verify).exit_code != 0, what
+
+
+# --- a store ---
+
+CHANGED_ROWS = {
+    "the time": "UPDATE events SET body = replace(body, '\"timestamp_ms\":', '\"timestamp_ms\":1') WHERE position = {}",
+    "the time in its column": "UPDATE events SET timestamp_ms = timestamp_ms + 1 WHERE position = {}",
+    "the seq": "UPDATE events SET body = replace(body, '\"seq\":', '\"seq\":-1') WHERE position = {}",
+    "the seq in its column": "UPDATE events SET seq = -1 WHERE position = {}",
+    "the type in its column": "UPDATE events SET type = 'x' WHERE position = {}",
+}
+
+
+def test_replay_and_events_both_find_what_was_changed_in_a_store(world: World, tmp_path: Path) -> None:
+    world.skill(".agents/skills/one", body="# One\n")
+
+    def run(store: Path, *arguments: str) -> int:
+        given = (*arguments, "--store", str(store), "--cwd", str(world.project), "--home", str(world.home))
+        return CliRunner().invoke(cli, given).exit_code
+
+    whole = tmp_path / "whole.db"
+    commands = (("replay", "s"), ("events",), ("events", "--session", "s"))
+    assert [run(whole, *one) for one in (("load", "one", "--session", "s"), *commands)] == [0, 0, 0, 0]
+    with sqlite3.connect(whole) as db:
+        positions = [row[0] for row in db.execute("SELECT position FROM events ORDER BY position")]
+    db.close()
+    for what, statement in CHANGED_ROWS.items():
+        for position in (positions[0], positions[2], positions[-1]):
+            changed = tmp_path / "changed.db"
+            shutil.copy(whole, changed)
+            with sqlite3.connect(changed) as db:
+                db.execute(statement.format(position))
+            db.close()
+            assert [run(changed, *one) for one in commands] == [1, 1, 1], (what, position)

@@ -5,6 +5,7 @@ skill and which are only reported. `codes.toml` describes every diagnostic code 
 """
 
 import functools
+import json
 import os
 import re
 import unicodedata
@@ -159,11 +160,12 @@ def _check_plain(fields: dict[str, object], folder: str, rules: Rules) -> Valida
 
 def _plain_rest(fields: dict[str, object], rules: Rules) -> bool:
     """Whether the optional fields have no problem."""
-    tools, compatibility = fields.get("allowed-tools", ""), fields.get("compatibility", "-")
+    tools, compatibility = fields.get("allowed-tools", "-"), fields.get("compatibility", "-")
     return (
         type(fields.get("license", "")) is str
         and type(tools) is str
         and "," not in tools
+        and not split_tools(tools)[1]
         and type(compatibility) is str
         and 1 <= len(compatibility) <= limits.COMPATIBILITY_LENGTH
         and ("metadata" not in fields or not _metadata_flaw(fields["metadata"]))
@@ -273,16 +275,22 @@ class _Judge:
 
     def allowed_tools(self) -> None:
         tools = self.fields.get("allowed-tools")
-        if tools is None or (isinstance(tools, str) and not _has_commas(tools)):
+        if tools is None:
+            return
+        hint = "write it as `Read Write Bash(git add *)`"
+        if malformed := split_tools(tools)[1]:
+            shown = ", ".join(json.dumps(part, default=str)[:40] for part in malformed[:3])
+            message = f"`allowed-tools` has what is no entry, and it allows nothing: {shown}"
+            self.report("allowed-tools-form", self.rules.optional_breach, message, "allowed-tools", hint)
+            return
+        if isinstance(tools, str) and not _has_commas(tools):
             return
         if isinstance(tools, str):
             message = "`allowed-tools` has commas between its entries; the standard uses spaces"
         else:
-            kind = "a list" if isinstance(tools, list) else "a map" if isinstance(tools, dict) else "a number or a flag"
-            message = f"`allowed-tools` is {kind}; the standard uses one string"
-        accepted = self.rules.allowed_tools_forms and isinstance(tools, (str, list))
-        breach = "info" if accepted else self.rules.optional_breach
-        self.report("allowed-tools-form", breach, message, "allowed-tools", "write it as `Read Write Bash(git add *)`")
+            message = "`allowed-tools` is a list; the standard uses one string"
+        breach = "info" if self.rules.allowed_tools_forms else self.rules.optional_breach
+        self.report("allowed-tools-form", breach, message, "allowed-tools", hint)
 
     def unknown_keys(self) -> Mapping[str, object]:
         """Report the keys that the standard does not have, and return the fields that the profile keeps."""
@@ -351,7 +359,7 @@ def _metadata_flaw(metadata: object) -> str:
 
 def _has_commas(tools: str) -> bool:
     """Whether there are commas between the entries, not only inside them."""
-    return "," in tools and tools.count(",") > sum(entry.count(",") for entry in split_tools(tools))
+    return "," in tools and tools.count(",") > sum(entry.count(",") for entry in split_tools(tools)[0])
 
 
 _INLINE_COMMAND: Final = re.compile(rb"!`(?<!\S!`)[^`\n]+`")

@@ -303,9 +303,11 @@ class Policy:
 
     def effective_tools(self, skill: Skill) -> tuple[str, ...] | None:
         """The tools allowed by both policy and hint in a skill's window. `None` if neither limits them."""
-        hint = skill.allowed_tools or (sorted(self.tools) if self.tools is not None else None)
+        hint = skill.allowed_tools
         if hint is None:
-            return None
+            if self.tools is None:
+                return None
+            hint = sorted(self.tools)
         return tuple(entry for entry in hint if self.host_allows(skill_request(entry.partition("(")[0], skill)))
 
     def host_allows(self, request: Request) -> bool:

@@ -131,7 +131,8 @@ class SkillLoaded(Event, tag="skill_loaded"):
     arguments: str = ""
     """What it was loaded with, unless that is long."""
     window: tuple[str, ...] | None = None
-    """The skill's own `allowed-tools`, where they limit what may be used until the turn ends."""
+    """The skill's own `allowed-tools`, where they limit what may be used until the turn ends. It has no entries where
+    the skill gives no list, and an empty one where its list allows nothing."""
     preloaded: bool | None = None
     injected: bool | None = None
     body: str = ""

@@ -56,8 +56,12 @@ class LoadedSkill(Value, kw_only=True):
         return body == self.body if self.body else digest_of(text.encode()) == self.rendered
 
 
+NOTHING: Final = ("",)
+"""The entries of a window in which no tool may be used. One without entries has no limits of its own."""
+
+
 class Window(Value):
-    """The execution window of a skill: the `allowed-tools` of the bytes that were loaded."""
+    """The execution window of a skill: the `allowed-tools` of the bytes that were loaded; see `NOTHING`."""
 
     name: str
     allowed_tools: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from metier.replay.record import (
     redacted,
     unrunnable,
     verify,
-    verify_chain,
 )
 from metier.replay.run import ReplayOutcome, drift, perform, replay
 
@@ -26,5 +25,4 @@ __all__ = [
     "replay",
     "unrunnable",
     "verify",
-    "verify_chain",
 ]

@@ -161,7 +161,7 @@ def check(script: Script, policy: Policy, catalog: Catalog, active: Mapping[str,
     if not profile.policy.enforce_hints:
         return
     own = active.get(storable_text(script.skill.path))
-    hint = own.allowed_tools if own is not None else script.skill.allowed_tools
+    hint = own.allowed_tools if own is not None else windows.of(script.skill)
     if not windows.lists_scripts(hint, profile, script.command):
         way_out = f"whoever maintains the skill can add {profile.tools.run} to allowed-tools in its SKILL.md"
         raise PolicyDenied("skill_run", script.skill.name, "its own allowed-tools does not list it", way_out)

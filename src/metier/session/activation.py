@@ -150,8 +150,8 @@ def origin(skill: Skill) -> str:
 
 def reminder(name: str, ref: str, offered: Offered) -> str:
     """What the model gets instead of the text of a skill that was given before."""
-    again = f" Read it again with `{offered['output']}` and that ref." if "output" in offered else ""
-    return f"The skill {name} is already loaded and unchanged; its text was given before, as ref {ref}.{again}"
+    again = f", as ref {ref}. Read it again with `{offered['output']}` and that ref" if "output" in offered else ""
+    return f"The skill {name} is already loaded and unchanged; its text was given before{again}."
 
 
 def _expand(skill: Skill, body: str, arguments: str, profile: Profile) -> str:

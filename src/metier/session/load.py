@@ -11,6 +11,7 @@ from metier import limits
 from metier.errors import BadArguments, InvocationError, PolicyDenied, SkillNotFound
 from metier.files.digests import artifact_of
 from metier.files.text import storable_text
+from metier.policy import windows
 from metier.policy.decide import proposals
 from metier.policy.rules import skill_request
 from metier.record.events import OverrideProposed, SkillInvoked, SkillLoaded
@@ -180,7 +181,7 @@ def _record(
         loaded,
         next(iter(text)),
         arguments=_kept(context, arguments),
-        window=given.allowed_tools if enforced else None,
+        window=windows.of(given) if enforced else None,
         injected=inject,
     )
     invoked = SkillInvoked(

@@ -5,6 +5,7 @@ name to another, a `Skipped` one that a rule left out, or an error among the `Di
 and they add up to the files found. The results of a session are in `metier.values.results`.
 """
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -172,8 +173,10 @@ class Skill(Value, gc=False):
         return metadata_of(self.frontmatter)
 
     @property
-    def allowed_tools(self) -> tuple[str, ...]:
-        return split_tools(self.frontmatter.get("allowed-tools"))
+    def allowed_tools(self) -> tuple[str, ...] | None:
+        """The tools that it lists: `None` if it gives no list, and none if nothing in it is well-formed."""
+        value = self.frontmatter.get("allowed-tools")
+        return None if value is None else split_tools(value)[0]
 
     @property
     def extra(self) -> JsonObject:
@@ -270,13 +273,24 @@ def as_text(value: object) -> str | None:
     return str(value) if isinstance(value, (int, float)) else None
 
 
-def split_tools(value: object) -> tuple[str, ...]:
-    """The entries of `allowed-tools`, separated by whitespace or commas outside parentheses. Lists are accepted."""
-    if isinstance(value, (list, tuple)):
-        items = cast("Sequence[object]", value)
-        return tuple(entry for item in items for entry in split_tools(as_text(item)))
-    if not isinstance(value, str):
-        return ()
+def split_tools(value: object) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    """The entries of `allowed-tools`, and what is malformed in it. Lists of such texts are accepted."""
+    entries: list[str] = []
+    malformed: list[object] = []
+    for item in cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else (value,):
+        written = _split(item) if isinstance(item, str) else ()
+        for entry in written:
+            (entries if _ENTRY.fullmatch(entry) and entry.count("(") == entry.count(")") else malformed).append(entry)
+        if not written:
+            malformed.append(item)
+    return tuple(entries), tuple(malformed)
+
+
+_ENTRY: Final = re.compile(r"[^()]+(?:\(.+\))?", re.DOTALL)
+
+
+def _split(value: str) -> tuple[str, ...]:
+    """The parts of a text, separated by whitespace or commas outside parentheses."""
     entries: list[str] = []
     current: list[str] = []
     depth = 0

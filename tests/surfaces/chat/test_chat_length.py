@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from metier import replay
+from metier.app import App
 from metier.surfaces.chat import history
 from metier.surfaces.chat.items import TextItem, ToolItem, UserItem
 from surfaces.chat.openai_server import Handler, ModelServer, Reply, calls, status, text
@@ -66,23 +67,70 @@ def test_a_chat_that_is_too_long_goes_on_with_its_newest_part(
     assert len(model.requests) == asked + 1, "what the model takes is known now"
 
 
-def test_a_result_that_is_too_large_is_cut_for_the_model_and_whole_on_the_page(
+def test_a_result_that_is_too_large_is_left_out_for_the_model_and_whole_on_the_page(
     chatting: Chatting, model: ModelServer
 ) -> None:
     chat = chatting.chat()
-    model.plays(calls(LOAD, RUN), taking(100_000, text("I saw the beginning.")))
+    model.plays(calls(LOAD, RUN), taking(100_000, text("It is long.")))
     with chatting.saying(chat, "run it") as shown:
         assert answer(chatting, chat, chatting.waiting(chat)["id"], "once") == 204
-    assert shown[-1]["text"] == "I saw the beginning."
-    result = next(one["content"] for one in model.messages() if "line of output" in str(one.get("content")))
-    assert "[cut here: " in result
-    ref = re.findall(r'reads the rest by its ref "([^"]+)"', result)[0]
+    assert shown[-1]["text"] == "It is long."
+    loaded, result = (one["content"] for one in model.messages() if one["role"] == "tool")
+    assert "left out" not in loaded, "what is large takes nothing from the others"
+    assert re.match(r"\[left out: [\d,]+ characters; `skill_output` reads parts of them", result)
+    (ref,) = re.findall(r'by the ref "([^"]+)"\]$', result)
     model.plays(calls(("skill_output", {"ref": ref, "start": 59_999})), text("I saw the end."))
     rest = next(item for item in chatting.say(chat, "and the end?") if item.get("role") == "output")
     assert (rest["state"], rest["text"].count("line of output")) == ("done", 2)
     assert replay.replay(replay.from_store(chatting.app.store, chat)).differences == []
     card = next(item for item in chatting.read(chat)["items"] if item.get("role") == "run")
     assert card["stdout"].count("line of output") == 60_000
+
+
+LONG = "line of text\n" * 60_000
+READS = {
+    "remcochat": (".skills", "skills_readResource", "skills_activate"),
+    "standard": (".agents/skills", "skill_read", "skill_load"),
+}
+
+
+@pytest.mark.parametrize("profile", READS)
+def test_the_limits_of_the_profile_hold_and_every_result_is_whole(
+    world: World, model: ModelServer, profile: str
+) -> None:
+    root, read, load = READS[profile]
+    world.skill(f"{root}/big", body=LONG, files={"a.md": "SMALL", "b.md": LONG})
+    settings = {
+        "model": {"provider": "openai", "name": "scripted", "base_url": model.url},
+        "enabled": True,
+        "resources.max_bytes": 700_000,
+        "load.max_bytes": 650_000,
+    }
+    app = App(world.project, home=world.home, profile=profile, settings=settings, store="memory:")
+    wanted = [(load, {"name": "big"}), *((read, {"name": "big", "path": path}) for path in ("a.md", "b.md"))]
+
+    def sent() -> list[str]:
+        results = [one["content"] for one in model.messages() if one["role"] == "tool"]
+        if profile == "remcochat":
+            assert all(isinstance(json.loads(one), dict) for one in results)
+            assert not re.search(r"skill-[0-9a-f]{12}", json.dumps(model.messages())), "nothing resolves a ref here"
+        return results
+
+    with serving(app) as chatting:
+        chat, results = chatting.chat(), list[str]()
+        for call, least in zip(wanted, (600_000, 0, 690_000), strict=True):
+            model.plays(calls(call), text("Done."))
+            assert chatting.say(chat, "go on")[-1]["text"] == "Done."
+            results = sent()
+            assert len(results[-1]) > least
+            assert ("[truncated: " in results[-1]) == (least > 0)
+        assert "SMALL" in results[1]
+        model.plays(taking(150_000, text("Shorter.")))
+        assert chatting.say(chat, "go on")[-1]["text"] == "Shorter."
+        results = sent()
+        assert "SMALL" in results[1], "what is large takes nothing from the others"
+        assert all("left out" in results[number] and len(results[number]) < 200 for number in (0, 2))
+        assert ("skill_output" in results[0]) == (profile == "standard")
 
 
 def test_a_message_that_never_fits_is_refused_and_the_chat_stays_usable(chatting: Chatting, model: ModelServer) -> None:
@@ -104,7 +152,7 @@ def test_another_refusal_is_not_taken_for_a_matter_of_length(chatting: Chatting,
 
 def test_what_fits_is_the_newest_part_in_its_order() -> None:
     items = [
-        UserItem(text="first " * 100),
+        UserItem(text="first " * 200),
         TextItem(text="old answer", step=0, done=True),
         UserItem(text="second"),
         ToolItem(
@@ -114,10 +162,12 @@ def test_what_fits_is_the_newest_part_in_its_order() -> None:
     ]
     whole = history.fit(items, 100_000, {})
     assert (list(whole.items), whole.notice, whole.forgets_skills) == (items, "", False)
-    cut = history.fit(items, 4_000, {})
-    assert cut.results[items[4].id].startswith("r" * 2_000 + "\n[cut here: 2,000 of 9,000 characters")
-    assert (cut.results[items[3].id], cut.forgets_skills) == ("b" * 900, False)
-    small = history.fit(items, 2_500, {})
+    without = history.fit(items, 4_000, {})
+    assert without.results[items[4].id] == history.TOO_LARGE.format(characters=9_000)
+    assert (without.results[items[3].id], without.forgets_skills) == ("b" * 900, False)
+    guessed = history.fit(items, 4_000, {}, guessed=True)
+    assert (guessed.results, guessed.shortened) == (whole.results, False)
+    small = history.fit(items, 950, {})
     assert list(small.items) == items[2:]
     assert (small.results[items[3].id], small.forgets_skills) == (history.LEFT_OUT, True)
     assert small.notice == "[2 earlier messages of this chat left out to save room]"

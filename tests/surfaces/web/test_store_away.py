@@ -1,12 +1,18 @@
 """A full disk or a stopped database: the server refuses what it cannot record, says so, and goes on when it is back."""
 
 import json
+import os
+from pathlib import Path
 
+import pytest
 from processes import JsonObject, Process, serve
+from starlette.testclient import TestClient
 
 import forking
+from metier.app import App
 from metier.record import chain
 from metier.record.store import open_store
+from metier.surfaces.web.api import build
 from store_trouble import PASSWORD, TroubledStore
 from watching import wait_for
 from worlds import World
@@ -117,3 +123,32 @@ def test_where_the_setting_says_so_a_server_goes_on_without_its_store(world: Wor
         state = server.client.post(f"/api/sessions/{session}/state").json()
         assert state["activated_skill_names"] == ["alpha", "beta"]
     assert "identical" in replayed(world, troubled.url, session)
+
+
+@pytest.mark.parametrize(("how", "told"), [("deleted", "was deleted"), ("replaced", "another file is in its place")])
+def test_a_store_file_that_is_gone_takes_no_more_events(world: World, tmp_path: Path, how: str, told: str) -> None:
+    prepare(world)
+    file, backup = tmp_path / "store.db", tmp_path / "backup.db"
+    app = App(world.project, home=world.home, store=f"sqlite://{file}", surface="http")
+    with TestClient(build(app, watch=False), base_url="http://localhost") as client:
+        session = client.post("/api/sessions").json()["session_id"]
+        assert client.post(f"/api/sessions/{session}/load", json={"name": "alpha"}).status_code == 200
+        if how == "deleted":
+            file.unlink()
+        else:
+            with open_store(str(backup)) as other:
+                other.put_artifact(b"from a backup")
+            os.replace(backup, file)
+        there = file.read_bytes() if file.exists() else None
+        refused = client.post(f"/api/sessions/{session}/load", json={"name": "beta"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "STORE_UNAVAILABLE")
+        assert told in refused.json()["error"]["message"]
+        assert "restart" in refused.json()["error"]["message"]
+        health = client.get("/healthz")
+        assert (health.status_code, health.json()["reason"]) == (503, "lost")
+    app.close()
+    assert (file.read_bytes() if file.exists() else None) == there
+    again = App(world.project, home=world.home, store=f"sqlite://{file}", surface="http")
+    with TestClient(build(again, watch=False), base_url="http://localhost") as client:
+        assert client.get("/healthz").json()["status"] == "ok"
+    again.close()

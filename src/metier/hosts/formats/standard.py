@@ -400,7 +400,7 @@ def _rules(offered: Offered) -> list[str]:
 def _field(skill: Skill, key: str, length: int | None) -> str:
     """A field of the frontmatter as an element of the entry; nothing where the skill does not have it."""
     if key == "allowed-tools":
-        value = ", ".join(skill.allowed_tools)
+        value = ", ".join(skill.allowed_tools or ())
     elif key == "metadata":
         value = ", ".join(f"{name}: {_value(one)}" for name, one in skill.metadata.items())
     else:

@@ -16,7 +16,7 @@ from metier.record.store.base import NOTICES_MS, Selection, now_ms
 from metier.record.store.group import GroupCommit
 from metier.record.store.postgres_connection import Connection, PostgresConnection, RawCursor
 from metier.record.store.sql import Execute, Record, Result, SqlStore, Value
-from metier.record.store.values import Frame, Imported, Page, parse_frame
+from metier.record.store.values import Frame, Imported, Page
 from metier.record.store.writes import (
     AppendBatch,
     EventRow,
@@ -282,7 +282,7 @@ class PostgresStore(SqlStore):
 
         end, rows = self._server.run(work)
         cursor = rows[-1][0] if len(rows) == selection.limit else max(end, selection.cursor)
-        return Page(tuple(parse_frame(text) for _, text in rows), cursor)
+        return Page(tuple(map(sql.frame_of, rows)), cursor)
 
     @staticmethod
     def _settled(connection: Connection) -> int:

@@ -44,6 +44,8 @@ _UNUSED_ARTIFACTS: Final = """
 DELETE FROM metier_artifacts WHERE touched_ms <= %s
 AND NOT EXISTS (SELECT 1 FROM metier_artifact_uses WHERE metier_artifact_uses.digest = metier_artifacts.digest)
 RETURNING size"""
+_COLUMNS: Final = ("id", "session_id", "stream_id", "seq", "timestamp_ms", "type")
+"""What an event has in columns of its own, besides its text."""
 _SIZES: Final = (64, 16)
 _AMONG: Final = 500
 """The most values that one query looks for. SQLite has a limit, and larger plans are not faster."""
@@ -89,7 +91,7 @@ class SqlStore(BaseStore):
     def _read_frames(self, selection: Selection) -> list[Frame]:
         query, values = selecting(selection)
         rows = self._rows(query, *values)
-        return [parse_frame(text) for _, text in (reversed(rows) if selection.newest else rows)]
+        return [frame_of(row) for row in (reversed(rows) if selection.newest else rows)]
 
     def last_seq(self, stream_id: str) -> int:
         found = self._rows("SELECT next_seq FROM metier_streams WHERE stream_id = %s", stream_id)
@@ -190,8 +192,15 @@ def combined(conditions: Mapping[str, Value]) -> tuple[str, list[Value]]:
     return f" WHERE {' AND '.join(given)}" if given else "", [*given.values()]
 
 
+def frame_of(row: Record) -> Frame:
+    """The frame in a row of `selecting`. If its text and columns differ, one was changed, and it fits no chain."""
+    frame = parse_frame(row[1])
+    columns = dict(zip(_COLUMNS, row[2:], strict=True))
+    return frame if columns.items() <= frame.items() else {**frame, **columns, "chain": ""}
+
+
 def selecting(selection: Selection, end: int | None = None) -> tuple[str, list[Value]]:
-    """Return the query for the positions and texts of the selected events up to a position, and its values."""
+    """Return the query for the positions, texts and columns of the selected events up to a position, and its values."""
     # With a stream, the index of the stream is the right one: a computed column cannot tempt the planner.
     session = "session_id = %s" if selection.stream_id is None else "session_id || '' = %s"
     where, values = combined(
@@ -210,7 +219,8 @@ def selecting(selection: Selection, end: int | None = None) -> tuple[str, list[V
         where = f"{where} {'AND' if where else 'WHERE'} type IN ({marks})"
         values += types
     order = "position" if selection.stream_id is None else "seq"
-    query = f"SELECT position, body FROM metier_events{where} ORDER BY {order}"  # noqa: S608 - values are apart
+    shown = ", ".join(("position", "body", *_COLUMNS))
+    query = f"SELECT {shown} FROM metier_events{where} ORDER BY {order}"  # noqa: S608 - values are apart
     if selection.newest:
         query += " DESC"
     return (query, values) if selection.limit is None else (f"{query} LIMIT %s", [*values, selection.limit])

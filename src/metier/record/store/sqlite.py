@@ -17,7 +17,7 @@ from metier.record.store.base import NOTICES_MS, Selection, now_ms
 from metier.record.store.group import GroupCommit
 from metier.record.store.sql import Execute, Record, Result, SqlStore, Value
 from metier.record.store.sqlite_file import SqliteFile, busy_error
-from metier.record.store.values import GRACE_MS, Frame, Imported, Page, Pruned, parse_frame
+from metier.record.store.values import GRACE_MS, Frame, Imported, Page, Pruned
 from metier.record.store.writes import (
     AppendBatch,
     EventRow,
@@ -154,10 +154,10 @@ class SqliteStore(SqlStore):
     def _read_page(self, selection: Selection) -> Page:
         query, values = sql.selecting(selection)
         with self._file.reading() as db:
-            rows: list[tuple[int, str]] = db.execute(_own(query), values).fetchall()
+            rows: list[Record] = db.execute(_own(query), values).fetchall()
             full = len(rows) == selection.limit
             end = rows[-1][0] if full else max(self._last_position(db), selection.cursor)
-        return Page(tuple(parse_frame(text) for _, text in rows), end)
+        return Page(tuple(map(sql.frame_of, rows)), end)
 
     @staticmethod
     def _last_position(db: sqlite3.Connection) -> int:

@@ -56,6 +56,7 @@ class SqliteFile:
                 self._writer.close()
                 raise
             self._writer.execute("PRAGMA busy_timeout = 0")
+            self._identity = self._current_identity()
         # A store that was not closed is closed when it is garbage collected, but never by a forked process.
         weakref.finalize(self, _release, os.getpid(), self._reader, self._writer)
 
@@ -70,11 +71,13 @@ class SqliteFile:
                 self._check_open()
                 self._begin(deadline)
                 try:
+                    self._check_same()
                     yield self._writer
                     self._writer.execute("COMMIT")
                 except BaseException:
                     _roll_back(self._writer)
                     raise
+                self._check_same()
             finally:
                 self._write_lock.release()
 
@@ -110,6 +113,22 @@ class SqliteFile:
             self._closed = True
             self._reader.close()
             self._writer.close()
+
+    def _current_identity(self) -> tuple[int, int] | None:
+        """The device and inode of the file that the path names now; `None` if there is none."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _check_same(self) -> None:
+        """Refuse to write into a file that was deleted or replaced: nobody would find it, or its log would harm."""
+        now = self._current_identity()
+        if now != self._identity:
+            what = "the file was deleted" if now is None else "another file is in its place"
+            hint = "what was written since is lost; restart this process to use the file that is there"
+            raise StoreError(f"{what} while it was in use", reason="lost", store=self._path, hint=hint)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None, check_same_thread=False)

@@ -1,10 +1,11 @@
 """What a model is sent of a chat: its items as messages, as far as they fit, the same for new and for stored items.
 
 The model is sent only what the user can see. Every call has a result, even a call that was stopped, because model
-servers reject a conversation in which a result is missing. How much a model takes is known from its profile, or learned
-when its server refuses a request as too long. Nothing is removed from the chat: older messages and results stay on the
-page, and the model is told what it does not see. The instructions of skills that would be lost are put back, because
-the session counts them as loaded.
+servers reject a conversation in which a result is missing. A result is sent as the session gave it, within the limits
+of the profile, or a short notice stands in its place: a part of it would be no JSON where a host answers JSON. How much
+a model takes is known from its profile, or learned when its server refuses a request as too long. Nothing is removed
+from the chat: older messages and results stay on the page, and the model is told what it does not see. The instructions
+of skills that would be lost are put back, because the session counts them as loaded.
 """
 
 import contextlib
@@ -47,10 +48,12 @@ CHARACTERS_PER_TOKEN: Final = 3
 LEAST: Final = 2_000
 """Below this, it makes no sense to leave out more."""
 
-SHORTENED: Final = "This chat is longer than the model takes at once. Its oldest parts stay here, but are not sent."
+SHORTENED: Final = "This chat is longer than the model takes at once. Parts of it stay here, but are not sent."
 """What the person reads, once in a chat."""
 
 LEFT_OUT: Final = "[left out to save room; call the tool again if it is needed]"
+TOO_LARGE: Final = "[left out: it has {characters:,} characters, more than fit into this chat]"
+READABLE: Final = '[left out: {characters:,} characters; `{tool}` reads parts of them by the ref "{ref}"]'
 ADDED: Final = "[The user added the file {name} ({size:,} bytes). Scripts of skills find it in their current folder."
 """How the line that tells a model about a file begins."""
 MESSAGE_CHARACTERS: Final = 60_000
@@ -296,10 +299,14 @@ class Fitted(NamedTuple):
     """Whether a part of the chat is not sent: messages, results, or text of a file that a model with room reads."""
 
 
-def fit(items: Sequence[Item], room: int, texts: Mapping[str, FileText]) -> Fitted:
-    """What fits into so many characters. The newest message is always sent, its files and the newest result in part.
+def fit(
+    items: Sequence[Item], room: int, texts: Mapping[str, FileText], *, guessed: bool = False, output: str = ""
+) -> Fitted:
+    """What fits into so many characters. The newest message is always sent, its files in part.
 
-    `texts` has the texts of files by their digests.
+    Results are left out from the oldest on. One that is larger than the room is left out alone, unless it is the newest
+    one and the room is `guessed`: then only the server knows whether it fits. `texts` has the texts of files by their
+    digests, `output` is the tool that takes refs.
     """
     turns = _turns(items)
     kept: list[Sequence[Item]] = []
@@ -318,10 +325,11 @@ def fit(items: Sequence[Item], room: int, texts: Mapping[str, FileText]) -> Fitt
         files |= about
         cuts_files = cuts_files or about != told(added, texts, MESSAGE_CHARACTERS)
         for card in reversed([item for item in turn if isinstance(item, ToolItem)]):
-            text = _cut(card, max(room // 2, LEAST))
-            full = full or (len(text) > left and bool(results))
-            results[card.id] = LEFT_OUT if full else text
-            left -= len(results[card.id])
+            size, newest = len(card.text), not number and not results
+            full = full or (left < size <= room and bool(results))
+            whole = guessed and newest if size > room else not full
+            results[card.id] = card.text if whole else _notice(card, output, again=size <= room)
+            left -= len(results[card.id]) if size <= room or not whole else 0
     sent = [item for turn in kept for item in turn]
     dropped = [item for turn in turns[: len(turns) - len(kept)] for item in turn]
     cut = [item for item in sent if isinstance(item, ToolItem) and results[item.id] != item.text]
@@ -354,12 +362,13 @@ def _turns(items: Sequence[Item]) -> list[list[Item]]:
     return turns
 
 
-def _cut(card: ToolItem, most: int) -> str:
-    """The result of a call, cut where one result alone would fill the request."""
-    if len(card.text) <= most:
+def _notice(card: ToolItem, output: str, *, again: bool) -> str:
+    """What stands in place of a result: a JSON object if the result is one."""
+    told = LEFT_OUT if again else TOO_LARGE
+    notice = (READABLE if output and card.ref else told).format(characters=len(card.text), tool=output, ref=card.ref)
+    if len(card.text) <= len(notice):
         return card.text
-    way = f' The tool for output reads the rest by its ref "{card.ref}".' if card.ref else ""
-    return f"{card.text[:most]}\n[cut here: {most:,} of {len(card.text):,} characters are shown.{way}]"
+    return json.dumps({"notice": notice}, ensure_ascii=False) if _is_object(card.text) else notice
 
 
 def _has_instructions(item: Item) -> bool:
@@ -376,13 +385,15 @@ class FittedMessages:
         put_back: Callable[[int], Awaitable[str]],
         learned: MutableMapping[str, int],
         texts: Mapping[str, FileText],
+        output: str,
     ) -> None:
         """`put_back` gives the instructions of loaded skills within so many characters, `learned` what models take.
 
-        `texts` has the texts of files by their digests.
+        `texts` has the texts of files by their digests, `output` is the tool that takes refs, if there is one.
         """
         self._items, self._put_back, self._learned, self._texts = items, put_back, learned, texts
-        self._room = CHARACTERS
+        self._output = output
+        self._room, self._guessed = CHARACTERS, True
         self._model = ""
         self.messages: list[ModelMessage] = []
         self.shortened = False
@@ -393,19 +404,23 @@ class FittedMessages:
         self._model = model
         known = window * CHARACTERS_PER_TOKEN if window else CHARACTERS
         self._room = min(known, self._learned.get(model, known))
+        self._guessed = not window and model not in self._learned
         await self._build()
 
     async def _build(self) -> None:
         items = in_use(self._items())
-        fitted = fit(items, self._room, self._texts)
+        fitted = self._fit(items, self._room)
         aside = (item for item in self._items() if item not in items)
         put_back = ""
         if fitted.forgets_skills or any(_has_instructions(item) for item in aside):
             put_back = await self._put_back(self._room // 4)
-            fitted = fit(items, self._room - len(put_back), self._texts)
+            fitted = self._fit(items, self._room - len(put_back))
         self.shortened = fitted.shortened
         before = "\n\n".join(filter(None, (fitted.notice, put_back)))
         self.messages = messages(fitted.items, fitted.results, before)
+
+    def _fit(self, items: Sequence[Item], room: int) -> Fitted:
+        return fit(items, room, self._texts, guessed=self._guessed, output=self._output)
 
     async def grow(self, *messages: ModelMessage) -> None:
         """Add an answer of the model and the results of its calls."""
@@ -418,6 +433,7 @@ class FittedMessages:
         room = min(self._room, size(self.messages)) // 2
         if room < LEAST:
             return False
-        self._room = self._learned[self._model] = room
+        self._room, self._guessed = room, False
+        self._learned[self._model] = room
         await self._build()
         return True

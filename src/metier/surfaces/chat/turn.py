@@ -325,9 +325,8 @@ class Turn:
         offline = self._own_choice.provider == "offline"  # the guide would take the words of a file for the user's
         files = [] if offline else self._all
         texts = await asyncio.to_thread(history.texts, files, self._store.store.get_artifact)
-        conversation = FittedMessages(sent, put_back, self._chats.learned, texts)
-
         names = {str(role): name for role, name in session.offered(wire=True).items()}
+        conversation = FittedMessages(sent, put_back, self._chats.learned, texts, names.get("output", ""))
         rules = session.profile
         nothing = "" if rules.enabled else f"Skills are switched off in the profile {rules.name}: {rules.off_hint}."
 

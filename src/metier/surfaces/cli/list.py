@@ -263,7 +263,7 @@ def show_command(context: Context, name: str) -> None:
             ("version", skill.version or ""),
             ("license", skill.license or ""),
             ("compatibility", skill.compatibility or ""),
-            ("allowed tools", ", ".join(skill.allowed_tools)),
+            ("allowed tools", "" if skill.allowed_tools is None else ", ".join(skill.allowed_tools) or "none"),
             *((f"metadata.{key}", str(value)) for key, value in skill.metadata.items()),
             *((key, str(value)) for key, value in skill.extra.items() if key != "version"),
             ("files", ", ".join(listing.files) + _more(listing)),

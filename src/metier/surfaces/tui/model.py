@@ -313,8 +313,8 @@ def preview(entry: PickerEntry, place: Place) -> Iterator[PreviewLine]:
         for label, value in (("version", skill.version), ("license", skill.license), ("needs", skill.compatibility)):
             if value:
                 yield PreviewLine("fact", clean(value), label)
-        if skill.allowed_tools:
-            yield PreviewLine("fact", clean(", ".join(skill.allowed_tools)), "tools")
+        if skill.allowed_tools is not None:
+            yield PreviewLine("fact", clean(", ".join(skill.allowed_tools) or "none"), "tools")
     for note in entry.notes:
         line = f" (line {note.line})" if note.line else ""
         yield PreviewLine(
