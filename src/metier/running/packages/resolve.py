@@ -28,6 +28,7 @@ SECONDS: Final = 120.0
 _SIZE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 16
 _NO_WHEEL: Final = "it, or a package that it needs, has no wheel, and packages are not built"
+_ADDRESS: Final = re.compile(r"for package `([^`]+)`.* `([^`]+)` was included as a URL dependency")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -130,13 +131,20 @@ class _Resolution:
             *("--no-build", "--output-file", output, file),
         )
         seconds = max(1.0, self._until - time.monotonic())
-        programs.call(command, workplace=self._workplace, seconds=seconds, variables=self._variables)
+        try:
+            programs.call(command, workplace=self._workplace, seconds=seconds, variables=self._variables)
+        except PackagesUnavailable as error:
+            if found := _ADDRESS.search(str(error)):  # uv would have the user add that address
+                raise PackagesUnavailable(
+                    f"{found[1]} asks for {found[2]} at an address, and not from an index"
+                ) from None
+            raise
         with open(output, "rb") as stream:
             table: Mapping[str, object] = tomllib.load(stream)
         os.unlink(output)  # uv takes the versions of a file that is there
-        found = [_of_pylock(row) for row in _tables(table.get("packages"))]
-        self._addresses |= {one.name: address for one, address in found}
-        return [one for one, _ in found]
+        located = [_of_pylock(row) for row in _tables(table.get("packages"))]
+        self._addresses |= {one.name: address for one, address in located}
+        return [one for one, _ in located]
 
 
 def _is_missing(requirement: str, message: str) -> bool:
