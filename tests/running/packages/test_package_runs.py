@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from indexes import use, wheel
 
 import parts
@@ -22,6 +23,7 @@ from metier.running.packages.environment import Environments
 from metier.running.packages.interpreters import choose
 from metier.running.packages.resolve import resolve
 from metier.running.sandbox.interpreter import usual_python
+from metier.surfaces.cli import cli
 from metier.values.grants import recorded_tools
 from metier.values.results import Request, RunResult
 from people import Person
@@ -196,9 +198,10 @@ def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
     person = Person("no")
     with pytest.raises(PolicyDenied):
         run(prepared, person, model=True)
-    way_out = "(uv is not installed here; it comes with: pip install 'metier[scripts]')"
-    assert f"Needs   dependencies not installed: tinypack {way_out}" in person.shown
-    assert run(prepared).notes == (f"dependencies not installed: tinypack {way_out}",)
+    way_out = "uv is not installed here; it comes with: pip install 'metier[scripts]'"
+    assert f"Needs   dependencies not installed: tinypack ({way_out})" in person.shown
+    assert run(prepared).notes == (f"dependencies not installed: tinypack ({way_out})",)
+    assert f"packages  NO     {way_out}" in CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output
 
 
 # --- the environment ---
