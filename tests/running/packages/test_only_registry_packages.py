@@ -149,10 +149,10 @@ def test_a_python_script_contacts_nobody_either(
 
 NO_WHEEL = "no usable wheels"
 NEEDS = {
-    "evilpkg @ http://127.0.0.1:{port}/evil.tar.gz": "tinypack==1.0 asks for evilpkg at an address",
-    "evilpkg @ http://127.0.0.1:{port}/evilpkg-1.0-py3-none-any.whl": "tinypack==1.0 asks for evilpkg at an address",
-    "evilpkg @ git+http://127.0.0.1:{port}/x.git": "tinypack==1.0 asks for evilpkg at an address",
-    "evilpkg @ file://{index}/evilpkg-1.0.tar.gz": "tinypack==1.0 asks for evilpkg at an address",
+    "evilpkg @ http://127.0.0.1:{port}/evil.tar.gz": "tinypack asks for evilpkg at an address",
+    "evilpkg @ http://127.0.0.1:{port}/evilpkg-1.0-py3-none-any.whl": "tinypack asks for evilpkg at an address",
+    "evilpkg @ git+http://127.0.0.1:{port}/x.git": "tinypack asks for evilpkg at an address",
+    "evilpkg @ file://{index}/evilpkg-1.0.tar.gz": "tinypack asks for evilpkg at an address",
     "evilpkg": NO_WHEEL,
     "static": NO_WHEEL,
 }

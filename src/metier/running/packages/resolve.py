@@ -28,7 +28,7 @@ SECONDS: Final = 120.0
 _SIZE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 16
 _NO_WHEEL: Final = "it, or a package that it needs, has no wheel, and packages are not built"
-_ADDRESS: Final = re.compile(r"for package `([^`]+)`.* `([^`]+)` was included as a URL dependency")
+_ADDRESS: Final = re.compile(r"for (?:package )?`([\w.-]+).* `([^`]+)` was included as a URL dependency")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
