@@ -187,6 +187,22 @@ def test_a_package_of_the_index_contacts_nobody_and_is_not_built(
     assert "Consider adding" not in person.shown
 
 
+@pytest.mark.parametrize("text", ['no-binary-package = ["tinypack"]\n', '[pip]\nno-binary = ["tinypack"]\n'])
+def test_settings_of_uv_with_which_it_builds_in_any_case_are_named(
+    world: World, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    index, built, settings = tmp_path / "index", tmp_path / "built", tmp_path / "uv.toml"
+    indexes.use(monkeypatch, index, tmp_path / "cache")
+    indexes.sdist(index, "tinypack", code=f"open({str(built)!r}, 'w')\n")
+    settings.write_text(f'no-index = true\nfind-links = ["{index}"]\n{text}')
+    monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
+    world.skill(".agents/skills/tool", files={"scripts/a.py": "import tinypack\n"})
+    (note,) = world.discover().session(approve=lambda _: "once").run("tool", "scripts/a.py").notes
+    assert not built.exists()
+    assert f"{settings} has no-binary, with which uv builds packages, and none is built" in note
+
+
 def test_a_version_with_a_wheel_is_taken_before_a_newer_one_that_must_be_built(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from metier.files.shapes import is_table
 from metier.running.packages import PackagesUnavailable
 
 BUILDING: Final = ".building-"
@@ -62,9 +63,24 @@ def uv() -> tuple[str, ...]:
     """uv, with the file of its settings. Raises `PackagesUnavailable` where there is none."""
     beside = os.path.dirname(sys.executable)  # the extra `scripts` puts it there
     if found := shutil.which("uv") or shutil.which("uv", path=beside):
-        file = uv_file()
+        if (file := uv_file()) and _builds(_text(file)):
+            way_out = "UV_CONFIG_FILE can name another file"
+            raise PackagesUnavailable(
+                f"{file} has no-binary, with which uv builds packages, and none is built; {way_out}"
+            )
         return (found, *(("--config-file", file) if file else ("--no-config",)))
     raise PackagesUnavailable("uv is not installed here; it comes with: pip install 'metier[scripts]'")
+
+
+def _builds(settings: str) -> bool:
+    """Whether uv builds some package even where it is told to build none."""
+    import tomllib  # only where uv has settings
+
+    with suppress(tomllib.TOMLDecodeError):  # uv says what is wrong
+        table = tomllib.loads(settings)
+        pip = table.get("pip")
+        return any(key.startswith("no-binary") for key in (*table, *(pip if is_table(pip) else ())))
+    return False
 
 
 def call(command: Sequence[str], *, workplace: Workplace, seconds: float, variables: Mapping[str, str]) -> str:
