@@ -11,7 +11,7 @@ WORKDIR /src
 COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
 COPY src ./src
 RUN python3 -m venv /opt/metier \
-    && /opt/metier/bin/pip install --no-cache-dir ".[web,models,mcp,postgres,otel]"
+    && /opt/metier/bin/pip install --no-cache-dir ".[web,models,mcp,postgres,otel,scripts]"
 
 FROM ${BASE}
 RUN apt-get update \

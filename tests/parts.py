@@ -20,7 +20,7 @@ import pytest
 
 from optional import OPTIONAL
 
-PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",), "uv": ("uv",)}
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",)}
 """The parts that a test can need. The first program that is found is enough."""
 
 _ASKED: Final = frozenset(os.environ.get("METIER_TEST_HIDE", "").split())
@@ -61,9 +61,7 @@ def found(part: str) -> str | None:
     """The path of the program, or of the first of its programs; `None` where the part is missing or hidden."""
     if part in HIDDEN:
         return None
-    beside = os.path.dirname(sys.executable)  # some come as packages for Python
-    paths = (shutil.which(program) or shutil.which(program, path=beside) for program in PARTS[part])
-    return next((path for path in paths if path is not None), None)
+    return next((path for program in PARTS[part] if (path := shutil.which(program)) is not None), None)
 
 
 def missing(part: str, why: str = "it is not installed") -> NoReturn:

@@ -6,7 +6,7 @@ The corpus is `scripts.tar.xz`: public skill folders with their scripts. The rul
 folder `scripts` of a skill that compiles and is neither a test nor `__init__.py`, in the order of the SHA-256 of its
 path. A script that parses arguments is started with `--help`, every other one is imported. It counts as failed if an
 import error ends it, or if it gives up with an error status after an import of it failed. Packages are installed from
-the index that is set up for pip or uv. A script that needs more than `HEAVY` to download is not installed, and counts
+the index that is set up for uv. A script that needs more than `HEAVY` to download is not installed, and counts
 as failed. Environments are deleted when less than `FREE` of the disk is left.
 """
 
@@ -106,7 +106,7 @@ def run(options: Options) -> list[Row]:
         return [Row("scripts", "-", None, note=f"left out: there is no {archive}; --corpus names another folder")]
     try:
         runner = choose_runner()
-        programs.installer()
+        programs.uv()
     except (SandboxUnavailable, PackagesUnavailable) as error:
         return [Row("scripts", "-", None, note=f"left out: {error}")]
     quick = options.rounds <= 2
@@ -299,9 +299,6 @@ def _start(runner: Runner, settings: Settings, rounds: int) -> list[Row]:
 
 def _first_install(rounds: int) -> list[Row]:
     """From nothing to an environment, each time with an empty cache of the installer, against uv alone."""
-    tool = programs.installer()
-    if tool.name != "uv":
-        return [Row("first install", "metier", None, note="uv is not installed, so there is nothing to compare with")]
     interpreter = choose(usual_python(), "")
     times: dict[str, list[float]] = {"uv": [], "uv, bytecode": [], "metier": []}
     for _ in range(rounds):
@@ -338,8 +335,7 @@ def _install(who: str, interpreter: Interpreter, folder: str) -> None:
             lock = resolve(Wanted(requirements=_MEASURED), interpreter, workplace)
         environments.ensure(lock, interpreter)
         return
-    uv = shutil.which("uv") or programs.installer().command[0]
     more = ["--compile-bytecode"] if who != "uv" else []
-    words = ["pip", "install", "--quiet", "--target", os.path.join(folder, "target"), "--only-binary", ":all:"]
+    words = ["pip", "install", "--quiet", "--target", os.path.join(folder, "target"), "--no-build"]
     words += ["--python", interpreter.path, *more, *_MEASURED]
-    subprocess.run([uv, *words], check=True, env=environment("uv", folder), cwd=folder)
+    subprocess.run([programs.uv()[0], *words], check=True, env=environment("uv", folder), cwd=folder)

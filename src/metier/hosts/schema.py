@@ -361,8 +361,6 @@ class RunRules(Value, eq=False):
     packages: Literal["ask", "never"] = "ask"
     """What happens to packages that a script needs: they are part of the question before a run (`ask`), or `never`
     installed."""
-    build_packages: bool = False
-    """Whether packages without a wheel are built. That runs their code on the host, with all rights of the user."""
 
 
 class PolicyRules(Value, eq=False):

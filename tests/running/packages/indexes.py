@@ -1,15 +1,14 @@
-"""An index of tiny wheels that a test builds itself: a folder, set up for pip and uv by their variables."""
+"""An index of tiny packages that a test builds itself: a folder, set up for uv by the variables of pip."""
 
 import base64
 import hashlib
+import io
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-import parts
-from metier.running.packages import programs
 
 
 def wheel(
@@ -49,19 +48,33 @@ def wheel(
     return place
 
 
-def use(monkeypatch: pytest.MonkeyPatch, installer: str, folder: Path, cache: Path) -> None:
-    """Have an installer take its packages from a folder, and from nowhere else."""
+def sdist(folder: Path, name: str, version: str = "1.0", *, code: str, needs: str = "", static: bool = False) -> None:
+    """A package without a wheel. `code` runs where it is built; if `static`, what it needs can be read without that."""
+    head = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
+    files = {
+        "PKG-INFO": head
+        + ("" if static else "Dynamic: Requires-Dist\n")
+        + (f"Requires-Dist: {needs}\n" if needs else ""),
+        "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
+        "backend.py": code,
+        "setup.py": code,
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    if installer == "uv":
-        parts.require("uv")
-    else:
-        monkeypatch.setattr(programs, "_uv", lambda: None)
+    with tarfile.open(folder / f"{name}-{version}.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(f"{name}-{version}/{path}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, folder: Path, cache: Path) -> None:
+    """Have uv take its packages from a folder, and from nowhere else."""
+    folder.mkdir(parents=True, exist_ok=True)
     indexes = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS")
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", *indexes):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(cache))
     monkeypatch.setenv("UV_CONFIG_FILE", "/dev/null")

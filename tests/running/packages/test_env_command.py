@@ -17,7 +17,7 @@ SCRIPT = "import tinypack\nprint(tinypack.version)\n"
 def test_env_shows_locks_and_clears(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts.require_sandbox()
     index = tmp_path / "index"
-    use(monkeypatch, "uv" if parts.found("uv") else "pip", index, tmp_path / "cache")
+    use(monkeypatch, index, tmp_path / "cache")
     monkeypatch.setenv("HOME", str(world.home))
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import indexes
@@ -10,13 +12,14 @@ import pytest
 import parts
 from bench.attack.listeners import Listener, listening
 from calling import Run
-from metier.errors import MetierError, ScriptRefused
+from metier.errors import MetierError, PolicyDenied, ScriptRefused
 from metier.files.tree import SkillTree, TreeFile
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
 from metier.replay.run import replay
 from metier.running.packages import programs
 from metier.running.packages.declared import declared
+from people import Person
 from worlds import World
 
 pytest_plugins = ["surfaces.cli.cli_fixtures"]
@@ -115,7 +118,6 @@ PYTHON = {
 }
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
 @pytest.mark.parametrize("place", PYTHON)
 @pytest.mark.parametrize("entry", ["x @ http://127.0.0.1:{}/x-1.0-py3-none-any.whl", "git+http://127.0.0.1:{}/x.git"])
 def test_a_python_script_contacts_nobody_either(
@@ -123,12 +125,11 @@ def test_a_python_script_contacts_nobody_either(
     stranger: Listener,
     place: str,
     entry: str,
-    installer: str,
     tmp_path: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts.require_sandbox()
-    indexes.use(monkeypatch, installer, tmp_path / "index", tmp_path / "cache")
+    indexes.use(monkeypatch, tmp_path / "index", tmp_path / "cache")
     text = PYTHON[place].format(entry.format(stranger.port))
     files = {"scripts/a.py": text} if place == "header" else {"scripts/a.py": "print('ran')\n", place: text}
     world.skill(".agents/skills/tool", files=files)
@@ -144,6 +145,75 @@ def test_a_python_script_contacts_nobody_either(
     assert (error.value.reason, asked, stranger.heard) == ("packages-refused", [], [])
     assert f"asks for '{entry.format(stranger.port)[:20]}" in str(error.value)
     assert replay(from_store(store, "s")).differences == []
+
+
+NO_WHEEL = "no usable wheels"
+NEEDS = {
+    "evilpkg @ http://127.0.0.1:{port}/evil.tar.gz": "tinypack asks for evilpkg at an address",
+    "evilpkg @ http://127.0.0.1:{port}/evilpkg-1.0-py3-none-any.whl": "tinypack asks for evilpkg at an address",
+    "evilpkg @ git+http://127.0.0.1:{port}/x.git": "tinypack asks for evilpkg at an address",
+    "evilpkg @ file://{index}/evilpkg-1.0.tar.gz": "tinypack asks for evilpkg at an address",
+    "evilpkg": NO_WHEEL,
+    "static": NO_WHEEL,
+}
+"""What a wheel in the index needs, and why it cannot be had."""
+
+
+@pytest.mark.parametrize("answer", ["no", "once"])
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_package_of_the_index_contacts_nobody_and_is_not_built(
+    world: World, stranger: Listener, needs: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    index, built = tmp_path / "index", tmp_path / "built"
+    indexes.use(monkeypatch, index, tmp_path / "cache")
+    code = f"open({str(built)!r}, 'w')\n"
+    indexes.sdist(index, "evilpkg", code=code)
+    indexes.sdist(index, "static", code=code, needs="evilpkg", static=True)
+    indexes.wheel(index, "tinypack", needs=needs.format(port=stranger.port, index=index))
+    header = "# /// script\n# dependencies = ['tinypack']\n# ///\n"
+    world.skill(".agents/skills/declares", files={"scripts/a.py": f"{header}print('ran')\n"})
+    world.skill(".agents/skills/imports", files={"scripts/a.py": "import tinypack\n"})
+    person = Person(answer)
+    session = world.discover().session(approve=person)
+    for name in ("imports", "declares"):
+        session.load(name)
+        with suppress(PolicyDenied):
+            session.run(name, "scripts/a.py", by="model")
+    assert len(person.asked) == 2
+    assert (stranger.heard, built.exists()) == ([], False)
+    assert "Needs   dependencies not installed: tinypack (" in person.shown
+    assert NEEDS[needs] in person.shown
+    assert "Consider adding" not in person.shown
+
+
+@pytest.mark.parametrize("text", ['no-binary-package = ["tinypack"]\n', '[pip]\nno-binary = ["tinypack"]\n'])
+def test_settings_of_uv_with_which_it_builds_in_any_case_are_named(
+    world: World, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    index, built, settings = tmp_path / "index", tmp_path / "built", tmp_path / "uv.toml"
+    indexes.use(monkeypatch, index, tmp_path / "cache")
+    indexes.sdist(index, "tinypack", code=f"open({str(built)!r}, 'w')\n")
+    settings.write_text(f'no-index = true\nfind-links = ["{index}"]\n{text}')
+    monkeypatch.setenv("UV_CONFIG_FILE", str(settings))
+    world.skill(".agents/skills/tool", files={"scripts/a.py": "import tinypack\n"})
+    (note,) = world.discover().session(approve=lambda _: "once").run("tool", "scripts/a.py").notes
+    assert not built.exists()
+    assert f"{settings} has no-binary, with which uv builds packages, and none is built" in note
+
+
+def test_a_version_with_a_wheel_is_taken_before_a_newer_one_that_must_be_built(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.require_sandbox()
+    index, built = tmp_path / "index", tmp_path / "built"
+    indexes.use(monkeypatch, index, tmp_path / "cache")
+    indexes.wheel(index, "tinypack")
+    indexes.sdist(index, "tinypack", "2.0", code=f"open({str(built)!r}, 'w')\n")
+    world.skill(".agents/skills/tool", files={"scripts/a.py": "import tinypack\nprint(tinypack.version)\n"})
+    assert world.discover().session(approve=lambda _: "once").run("tool", "scripts/a.py").stdout == "1.0\n"
+    assert not built.exists()
 
 
 def test_a_model_reads_what_is_refused_and_a_user_can_do_without(world: World, programs_started: list[str]) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from indexes import use, wheel
 
 import parts
+from metier.errors import PolicyDenied
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
 from metier.replay.run import replay
@@ -21,17 +23,13 @@ from metier.running.packages.environment import Environments
 from metier.running.packages.interpreters import choose
 from metier.running.packages.resolve import resolve
 from metier.running.sandbox.interpreter import usual_python
+from metier.surfaces.cli import cli
 from metier.values.grants import recorded_tools
 from metier.values.results import Request, RunResult
 from people import Person
 from worlds import World
 
 SHOWS = "import tinypack\nprint('has', tinypack.version)\n"
-
-
-@pytest.fixture(params=["pip", "uv"])
-def installer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -41,9 +39,9 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def prepared(world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A skill with a script that imports a package, and an installer: uv where it is here, because it is faster."""
+    """A skill with a script that imports a package, and an index that has it."""
     parts.require_sandbox()
-    use(monkeypatch, "uv" if parts.found("uv") else "pip", index, tmp_path / "cache")
+    use(monkeypatch, index, tmp_path / "cache")
     wheel(index, "tinypack")
     world.skill("~/.agents/skills/tool", files={"scripts/a.py": SHOWS})
     return world
@@ -72,10 +70,10 @@ def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
 
 
 def test_packages_are_asked_about_once_and_imported_and_recorded(
-    world: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts.require_sandbox()
-    use(monkeypatch, installer, index, tmp_path / "cache")
+    use(monkeypatch, index, tmp_path / "cache")
     wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program")
     for version in ("1.0", "2.5"):
         wheel(index, "other-pack", version)
@@ -164,10 +162,10 @@ def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
 
 
 def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
-    world: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts.require_sandbox()
-    use(monkeypatch, installer, index, tmp_path / "cache")
+    use(monkeypatch, index, tmp_path / "cache")
     wheel(index, "tinypack")
     optional = "try:\n    import no_such_tinypack\nexcept ImportError:\n    print('without')\n"
     world.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
@@ -192,14 +190,18 @@ def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> N
     assert replay(from_store(store, "s")).differences == []
 
 
-def test_neither_uv_nor_pip_is_one_line_with_the_way_out(prepared: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "installer", _no_installer)
-    (note,) = run(prepared).notes
-    assert "install uv, for example with `python3 -m pip install uv`" in note
-
-
-def _no_installer() -> object:
-    raise PackagesUnavailable(programs.MISSING)
+def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
+    prepared: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **given: None if name == "uv" else which(name, **given))
+    person = Person("no")
+    with pytest.raises(PolicyDenied):
+        run(prepared, person, model=True)
+    way_out = "uv is not installed here; it comes with: pip install 'metier[scripts]'"
+    assert f"Needs   dependencies not installed: tinypack ({way_out})" in person.shown
+    assert run(prepared).notes == (f"dependencies not installed: tinypack ({way_out})",)
+    assert f"packages  NO     {way_out}" in CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output
 
 
 # --- the environment ---
@@ -219,10 +221,7 @@ def test_only_the_files_of_the_lock_are_installed(
     assert [name for name in os.listdir(tmp_path / "environments") if not name.endswith(".lock")] == []
 
 
-def test_a_wheel_that_brings_another_package_is_not_used(
-    prepared: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, installer, index, tmp_path / "cache")
+def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index: Path) -> None:
     hidden = "tinypack-1.0.data/purelib/evil-9.dist-info/METADATA"
     wheel(index, "tinypack", inside={hidden: "Metadata-Version: 2.1\nName: evil\nVersion: 9\n"})
     result = run(prepared)
@@ -238,7 +237,6 @@ def test_a_wheel_that_brings_another_package_is_not_used(
 def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_the_user_do(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, "uv", index, tmp_path / "cache")
     monkeypatch.delenv("UV_CONFIG_FILE")
     wheel(index, "tinypack", "2.0")
     for folder in (tmp_path / "shared", prepared.home / ".cache", prepared.home / ".cache/metier/environments"):
@@ -260,10 +258,7 @@ def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_th
     assert f"{settings} belongs to another user or can be written by others" in str(run(prepared).notes)
 
 
-def test_the_index_in_the_settings_of_pip_counts(
-    prepared: World, installer: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, installer, index, tmp_path / "cache")
+def test_the_index_in_the_settings_of_pip_counts(prepared: World, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
     settings = prepared.home / ".config/pip/pip.conf"

@@ -93,8 +93,7 @@ class PackagesGrant(RunGrant):
             return self
         try:
             is_new = state.environments.find(lock) is None
-            builds = run.settings.profile.run.build_packages
-            folder = state.environments.ensure(lock, self.interpreter, builds=builds)
+            folder = state.environments.ensure(lock, self.interpreter)
         except PackagesUnavailable as error:
             return replace(self, remarks=(*self.remarks, _not_installed(lock, str(error))))
         told = (f"installed {describe(lock)}",) if is_new else ()
@@ -177,8 +176,7 @@ def look_up(settings: Settings, wanted: Wanted, *, anew: bool = False, offline: 
     if not wanted.requirements or state is None:
         return chosen
     try:
-        builds = settings.profile.run.build_packages
-        lock = state.lock(wanted, interpreter, builds=builds, anew=anew, offline=offline)
+        lock = state.lock(wanted, interpreter, anew=anew, offline=offline)
     except PackagesUnavailable as error:
         missing = _without(wanted, str(error))
         return replace(chosen, remarks=missing.remarks, text=missing.text)

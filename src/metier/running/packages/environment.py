@@ -62,7 +62,6 @@ class PackageState:
         wanted: Wanted,
         interpreter: Interpreter | None,
         *,
-        builds: bool,
         anew: bool = False,
         offline: bool = False,
     ) -> Lock | None:
@@ -73,11 +72,11 @@ class PackageState:
         from metier.running.packages.resolve import resolve  # only where the index is asked
 
         python = f"{interpreter.path} {interpreter.version}" if interpreter is not None else ""
-        name = key(wanted, python, builds=builds)
+        name = key(wanted, python)
         found = None if anew else self.locks.find(name)
         if found is None and not offline:
             with programs.workplace(self.environments.folder) as workplace:
-                found = resolve(wanted, interpreter, workplace, builds=builds)
+                found = resolve(wanted, interpreter, workplace)
             self.locks.keep(name, found)
         return found
 
@@ -104,9 +103,7 @@ class Environments:
             os.utime(place)  # when it was last used
         return modules
 
-    def ensure(
-        self, lock: Lock, interpreter: Interpreter | None, *, builds: bool = False, bytecode: bool = True
-    ) -> str:
+    def ensure(self, lock: Lock, interpreter: Interpreter | None, *, bytecode: bool = True) -> str:
         """The folder with the modules of a lock, which is installed if it is not there yet.
 
         Without `bytecode`, every start of a script compiles what it imports, because it cannot write there.
@@ -120,7 +117,7 @@ class Environments:
                 if lock.kind == "node":
                     node.install(lock, workplace)
                 else:
-                    _install(lock, interpreter, workplace, builds=builds, bytecode=bytecode)
+                    _install(lock, interpreter, workplace, bytecode=bytecode)
                 _open_to_all(workplace.folder)
                 os.rename(workplace.folder, self._place(lock))
             except OSError as error:
@@ -173,9 +170,7 @@ class Environments:
             os.close(descriptor)
 
 
-def _install(
-    lock: Lock, interpreter: Interpreter | None, workplace: programs.Workplace, *, builds: bool, bytecode: bool
-) -> None:
+def _install(lock: Lock, interpreter: Interpreter | None, workplace: programs.Workplace, *, bytecode: bool) -> None:
     """Install exactly the files of a lock."""
     if interpreter is None:
         raise PackagesUnavailable("no Python is installed here that scripts can run with")
@@ -186,23 +181,17 @@ def _install(
     file = os.path.join(workplace.folder, "requirements.txt")
     with open(file, "w", encoding="utf-8") as stream:
         stream.write(lock.as_requirements())
-    tool = programs.installer()
-    words = ["--target", modules, "--require-hashes", "--no-deps", "-r", file]
-    words += [] if builds else ["--only-binary", ":all:"]
-    if tool.name == "uv":
-        command = ["pip", "install", "--quiet", "--no-progress", "--python", interpreter.path, "--no-python-downloads"]
-        command += ["--compile-bytecode"] if bytecode else []
-    else:
-        command = ["--python", interpreter.path, "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        command += ["--no-warn-script-location", *([] if bytecode else ["--no-compile"])]
-    variables = programs.environment(tool.name, workplace.home)
-    programs.call([*tool.command, *command, *words], workplace=workplace, seconds=SECONDS, variables=variables)
-    _compare(lock, modules, tool.name)
+    command = [*programs.uv(), "pip", "install", "--quiet", "--no-progress", "--python", interpreter.path]
+    command += ["--no-python-downloads", "--no-build", "--require-hashes", "--no-deps", "--target", modules, "-r", file]
+    command += ["--compile-bytecode"] if bytecode else []
+    variables = programs.environment("uv", workplace.home)
+    programs.call(command, workplace=workplace, seconds=SECONDS, variables=variables)
+    _compare(lock, modules)
     _mend_programs(os.path.join(modules, "bin"))
     _add_system(modules, interpreter)
 
 
-def _compare(lock: Lock, modules: str, installer: str) -> None:
+def _compare(lock: Lock, modules: str) -> None:
     """Raise where a folder of modules has other distributions than a lock."""
     from importlib.metadata import distributions  # only where something is installed
 
@@ -212,7 +201,7 @@ def _compare(lock: Lock, modules: str, installer: str) -> None:
     wrong = found ^ {f"{package.name} {_plain(package.version)}" for package in lock.packages}
     if wrong:
         listed = ", ".join(sorted(wrong)[:5])
-        raise PackagesUnavailable(f"{installer} installed something else than was asked for: {listed}")
+        raise PackagesUnavailable(f"uv installed something else than was asked for: {listed}")
 
 
 def _plain(version: str) -> str:

@@ -89,7 +89,7 @@ def here() -> str:
     return f"{sysconfig.get_platform()}-{'-'.join(platform.libc_ver())}".rstrip("-")
 
 
-def key(wanted: Wanted, python: str, *, builds: bool) -> str:
+def key(wanted: Wanted, python: str) -> str:
     """What a lock is found by."""
     parts = (
         wanted.kind,
@@ -98,7 +98,6 @@ def key(wanted: Wanted, python: str, *, builds: bool) -> str:
         wanted.inferred,
         python,
         here(),
-        builds,
         digest_of(wanted.manifest),
         digest_of(wanted.locked),
     )

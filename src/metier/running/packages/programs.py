@@ -1,15 +1,16 @@
-"""The installers of this machine, and how they are called: uv, else pip, and npm for Node.
+"""The installers of this machine, and how they are called: uv for Python, and npm for Node.
 
 Each call has a time limit and a workplace: a folder below the user's cache that nobody else can enter or replace, with
 a home for the installer. Installers look for settings and projects in the folders above them, so a shared folder such
 as /tmp is no place for them. So no file counts that lies above that folder, in a skill or where others can write. Of
 the user's own files and variables, installers get what is named here: where packages come from, by which proxy, and
 with which passwords. uv does not read the settings of pip, so where it has none for an index, it is given those of pip.
+pip itself is not called: it follows an address in the metadata of a package, and runs what it finds there, before
+anybody was asked.
 """
 
 import configparser
 import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -18,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from metier.files.shapes import is_table
 from metier.running.packages import PackagesUnavailable
 
-MISSING: Final = "neither uv nor pip is installed here; install uv, for example with `python3 -m pip install uv`"
 BUILDING: Final = ".building-"
 
 
@@ -58,30 +59,28 @@ def workplace(parent: str) -> Generator[Workplace]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class PackageInstaller(NamedTuple):
-    """A program that resolves and installs packages for Python."""
-
-    name: Literal["uv", "pip"]
-    command: tuple[str, ...]
-
-
-def installer() -> PackageInstaller:
-    """uv if it is here, else pip. Raises `PackagesUnavailable` where there is neither."""
-    if uv := _uv():
-        file = uv_file()
-        return PackageInstaller("uv", (uv, *(("--config-file", file) if file else ("--no-config",))))
-    if importlib.util.find_spec("pip") is not None:
-        return PackageInstaller("pip", (sys.executable, "-I", "-m", "pip"))
-    if pip := shutil.which("pip3") or shutil.which("pip"):
-        return PackageInstaller("pip", (pip,))
-    raise PackagesUnavailable(MISSING)
+def uv() -> tuple[str, ...]:
+    """uv, with the file of its settings. Raises `PackagesUnavailable` where there is none."""
+    beside = os.path.dirname(sys.executable)  # the extra `scripts` puts it there
+    if found := shutil.which("uv") or shutil.which("uv", path=beside):
+        if (file := uv_file()) and _builds(_text(file)):
+            way_out = "UV_CONFIG_FILE can name another file"
+            raise PackagesUnavailable(
+                f"{file} has no-binary, with which uv builds packages, and none is built; {way_out}"
+            )
+        return (found, *(("--config-file", file) if file else ("--no-config",)))
+    raise PackagesUnavailable("uv is not installed here; it comes with: pip install 'metier[scripts]'")
 
 
-def _uv() -> str | None:
-    if found := shutil.which("uv"):
-        return found
-    beside = os.path.join(os.path.dirname(sys.executable), "uv")  # the Python package puts it here
-    return beside if os.access(beside, os.X_OK) else None
+def _builds(settings: str) -> bool:
+    """Whether uv builds some package even where it is told to build none."""
+    import tomllib  # only where uv has settings
+
+    with suppress(tomllib.TOMLDecodeError):  # uv says what is wrong
+        table = tomllib.loads(settings)
+        pip = table.get("pip")
+        return any(key.startswith("no-binary") for key in (*table, *(pip if is_table(pip) else ())))
+    return False
 
 
 def call(command: Sequence[str], *, workplace: Workplace, seconds: float, variables: Mapping[str, str]) -> str:
@@ -136,10 +135,6 @@ _NPM: Final = re.compile(
     r"|min-release-age|fetch-[a-z-]+|replace-registry-host",
     re.IGNORECASE,
 )
-_PIP: Final = re.compile(
-    r"(?:extra-)?index-url|find-links|no-index|trusted-host|proxy|(?:client-)?cert|keyring-provider|(?:default-)?timeout"
-    r"|retries|(?:no-)?cache-dir|uploaded-prior-to"
-)
 _UV: Final = re.compile(
     r"UV_(?:INDEX(?:_\w+)?|DEFAULT_INDEX|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|KEYRING_PROVIDER|NATIVE_TLS|SYSTEM_CERTS"
     r"|INSECURE_HOST|HTTP_\w+|REQUEST_TIMEOUT|CONCURRENT_\w+|CACHE_DIR|LINK_MODE|OFFLINE|EXCLUDE_NEWER|CREDENTIALS_DIR)"
@@ -154,13 +149,13 @@ _FROM_PIP: Final = {
 }
 
 
-def environment(name: Literal["uv", "pip", "npm"], home: str) -> dict[str, str]:
+def environment(name: Literal["uv", "npm"], home: str) -> dict[str, str]:
     """The variables for an installer whose home is this folder."""
     variables = {key: value for key, value in os.environ.items() if not _NOT_GIVEN.match(key)}
     variables |= {"HOME": home, "TMPDIR": home}
     if os.path.isfile(netrc := os.environ.get("NETRC") or os.path.expanduser("~/.netrc")):
         variables["NETRC"] = netrc
-    return {"uv": _of_uv, "pip": _of_pip, "npm": _of_npm}[name]() | variables
+    return (_of_uv() if name == "uv" else _of_npm()) | variables
 
 
 def _of_npm() -> dict[str, str]:
@@ -182,15 +177,7 @@ def npmrc(files: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _of_pip() -> dict[str, str]:
-    settings = {key: value for key, value in pip_settings().items() if _PIP.fullmatch(key)}
-    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    settings.setdefault("cache-dir", os.path.join(_user_folder("XDG_CACHE_HOME", cache), "pip"))
-    given = {f"PIP_{_dashed(key, '_').upper()}": _at_home(value) for key, value in settings.items()}
-    return given | {"PIP_CONFIG_FILE": os.devnull}
-
-
-def pip_settings() -> Mapping[str, str]:
+def _of_pip() -> Mapping[str, str]:
     """The settings of pip, as pip reads them: files first, then variables."""
     config = os.path.join(_user_folder("XDG_CONFIG_HOME", ".config"), "pip", "pip.conf")
     mac = "/Library/Application Support/pip/pip.conf"
@@ -217,7 +204,7 @@ def _of_uv() -> dict[str, str]:
     if os.path.isdir(passwords):
         given.setdefault("UV_CREDENTIALS_DIR", passwords)
     if not any(key in given for key in _INDEXES) and not uv_file():
-        for key, value in pip_settings().items():
+        for key, value in _of_pip().items():
             if key in _FROM_PIP and value:
                 separator = "," if key == "find-links" else " "
                 given.setdefault(_FROM_PIP[key], separator.join(value.split()))
@@ -270,5 +257,5 @@ def _at_home(value: str) -> str:
     return re.sub(r"(?<![^\s\"'])~(?=/)", lambda _: os.path.expanduser("~"), value)
 
 
-def _dashed(key: str, dash: str = "-") -> str:
-    return re.sub(r"(?<!^)[_-]", dash, key).lower()
+def _dashed(key: str) -> str:
+    return re.sub(r"(?<!^)_", "-", key).lower()

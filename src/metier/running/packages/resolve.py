@@ -1,4 +1,5 @@
-"""From what is wanted to exact versions with hashes. Only the index is read, and only wheels count.
+"""From what is wanted to exact versions with hashes. Only the index is read, and only wheels count: what has none would
+have to be built, and that runs its code before anybody was asked.
 
 What was declared must be there as declared. A name that was only inferred from an import may be wrong: where it is on
 no index, or has nothing for this interpreter, it is left out and the lock says so.
@@ -16,7 +17,6 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from metier.files.json_text import parse_json
 from metier.files.shapes import is_list, is_table
 from metier.running.packages import PackagesUnavailable, Wanted, node, programs
 from metier.running.packages.declared import name_of, requirement
@@ -27,13 +27,12 @@ SECONDS: Final = 120.0
 """How long resolving may take. It usually takes a second."""
 _SIZE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 16
-_NO_WHEEL: Final = "it, or a package that it needs, has no wheel; the setting run.build_packages allows to build them"
+_NO_WHEEL: Final = "it, or a package that it needs, has no wheel, and packages are not built"
+_ADDRESS: Final = re.compile(r"for (?:package )?`([\w.-]+).* `([^`]+)` was included as a URL dependency")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def resolve(
-    wanted: Wanted, interpreter: Interpreter | None, workplace: programs.Workplace, *, builds: bool = False
-) -> Lock:
+def resolve(wanted: Wanted, interpreter: Interpreter | None, workplace: programs.Workplace) -> Lock:
     """The lock for what is wanted. Raises `PackagesUnavailable` if that cannot be had."""
     if wanted.refused:
         raise PackagesUnavailable("; ".join(wanted.refused))
@@ -41,16 +40,15 @@ def resolve(
         return node.resolve(wanted, workplace)
     if interpreter is None:
         raise PackagesUnavailable("no Python is installed here that scripts can run with")
-    return _Resolution(wanted, interpreter, builds, workplace).lock()
+    return _Resolution(wanted, interpreter, workplace).lock()
 
 
 class _Resolution:
     """One look at the index, with what was left out of it."""
 
-    def __init__(self, wanted: Wanted, interpreter: Interpreter, builds: bool, workplace: programs.Workplace) -> None:
-        self._wanted, self._interpreter, self._builds, self._workplace = wanted, interpreter, builds, workplace
-        self._tool = programs.installer()
-        self._variables = programs.environment(self._tool.name, workplace.home)
+    def __init__(self, wanted: Wanted, interpreter: Interpreter, workplace: programs.Workplace) -> None:
+        self._wanted, self._interpreter, self._workplace = wanted, interpreter, workplace
+        self._uv, self._variables = programs.uv(), programs.environment("uv", workplace.home)
         self._until = time.monotonic() + SECONDS
         self._addresses: dict[str, str] = {}
         """Where the file of each package is."""
@@ -117,7 +115,7 @@ class _Resolution:
         file = os.path.join(self._workplace.folder, "wanted.txt")
         with open(file, "w", encoding="utf-8") as stream:
             stream.write("".join(f"{one}\n" for one in names))
-        packages = self._by_uv(file) if self._tool.name == "uv" else self._by_pip(file)
+        packages = self._compile(file)
         for package in packages:
             if not package.hashes:
                 raise PackagesUnavailable("the index gives no hashes of its files")
@@ -125,87 +123,47 @@ class _Resolution:
                 raise PackagesUnavailable(f"{package} is not a name with a version")
         return sorted(packages, key=lambda one: one.name)
 
-    def _call(self, *words: str) -> str:
-        seconds = max(1.0, self._until - time.monotonic())
-        return programs.call(
-            [*self._tool.command, *words], workplace=self._workplace, seconds=seconds, variables=self._variables
-        )
-
-    @property
-    def _wheels_only(self) -> list[str]:
-        return [] if self._builds else ["--only-binary", ":all:"]
-
-    def _by_uv(self, file: str) -> list[Package]:
+    def _compile(self, file: str) -> list[Package]:
         output = os.path.join(self._workplace.folder, "pylock.toml")
-        self._call(
-            *("pip", "compile", "--quiet", "--no-header", "--no-annotate", "--format", "pylock.toml", "--no-progress"),
-            *("--python", self._interpreter.path, "--no-python-downloads", "--generate-hashes", *self._wheels_only),
-            *("--output-file", output, file),
+        command = (
+            *(*self._uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--format", "pylock.toml"),
+            *("--no-progress", "--python", self._interpreter.path, "--no-python-downloads", "--generate-hashes"),
+            *("--no-build", "--output-file", output, file),
         )
+        seconds = max(1.0, self._until - time.monotonic())
+        try:
+            programs.call(command, workplace=self._workplace, seconds=seconds, variables=self._variables)
+        except PackagesUnavailable as error:
+            if found := _ADDRESS.search(str(error)):  # uv would have the user add that address
+                raise PackagesUnavailable(
+                    f"{found[1]} asks for {found[2]} at an address, and not from an index"
+                ) from None
+            raise
         with open(output, "rb") as stream:
             table: Mapping[str, object] = tomllib.load(stream)
         os.unlink(output)  # uv takes the versions of a file that is there
-        rows = table.get("packages")
-        found = [_of_pylock(row) for row in rows if is_table(row)] if is_list(rows) else []
-        return self._located(found)
-
-    def _by_pip(self, file: str) -> list[Package]:
-        output = os.path.join(self._workplace.folder, "report.json")
-        self._call(
-            *("--python", self._interpreter.path, "install", "--dry-run", "--ignore-installed", "--quiet"),
-            *("--report", output, "--no-input", "--disable-pip-version-check", *self._wheels_only, "-r", file),
-        )
-        with open(output, "rb") as stream:
-            report: object = parse_json(stream.read())
-        rows = report.get("install") if is_table(report) else None
-        found = [_of_report(row) for row in rows if is_table(row)] if is_list(rows) else []
-        return self._located(found)
-
-    def _located(self, found: list[tuple[Package, str]]) -> list[Package]:
-        self._addresses |= {one.name: address for one, address in found}
-        return [one for one, _ in found]
+        located = [_of_pylock(row) for row in _tables(table.get("packages"))]
+        self._addresses |= {one.name: address for one, address in located}
+        return [one for one, _ in located]
 
 
 def _is_missing(requirement: str, message: str) -> bool:
-    """Whether an installer says that a name is not there at all. uv and pip have words of their own for it."""
+    """Whether uv says that a name is not there at all."""
     name = re.escape(name_of(requirement)).replace("\\-", "[-_.]+")
-    words = (
-        rf"(?<![\w.-]){name}(?:\[[^\]]*\])? was not found in the (?:package registry|provided package locations)",
-        rf"No matching distribution found for {name}(?![-_.\w])",
-    )
-    return any(re.search(one, message, re.IGNORECASE) for one in words)
+    words = rf"(?<![\w.-]){name}(?:\[[^\]]*\])? was not found in the (?:package registry|provided package locations)"
+    return bool(re.search(words, message, re.IGNORECASE))
 
 
 def _of_pylock(row: Mapping[str, object]) -> tuple[Package, str]:
     """A package, and where its file is."""
     if any(key in row for key in ("vcs", "directory", "archive")):
-        raise _from_elsewhere(row)
+        raise PackagesUnavailable(f"{row.get('name')} comes from an address of a package, and not from an index")
     files = [one for key in ("wheels", "sdist") for one in _tables(row.get(key))]
     hashes = tuple(dict.fromkeys(f"sha256:{value}" for one in files for value in _sha256(one.get("hashes"))))
     sizes = (size for one in files if isinstance(size := one.get("size"), int))
     size, hashes = next(sizes, 0) or _on_disk(files)[0], hashes or _on_disk(files)[1]
     address = next((str(one["url"]) for one in files if one.get("url")), "")
     return Package(name_of(str(row.get("name"))), str(row.get("version")), size, hashes), address
-
-
-def _of_report(row: Mapping[str, object]) -> tuple[Package, str]:
-    metadata, info = row.get("metadata"), row.get("download_info")
-    if not is_table(metadata) or not is_table(info):
-        raise PackagesUnavailable("pip reports something that cannot be read")
-    if row.get("is_direct"):
-        raise _from_elsewhere(metadata)
-    archive = info.get("archive_info")
-    given = archive.get("hashes") if is_table(archive) else None
-    hashes = tuple(f"sha256:{value}" for value in _sha256(given))
-    if not hashes and is_table(archive) and str(archive.get("hash", "")).startswith("sha256="):
-        hashes = (str(archive["hash"]).replace("=", ":", 1),)
-    size, own = _on_disk([info])
-    found = Package(name_of(str(metadata.get("name"))), str(metadata.get("version")), size, hashes or own)
-    return found, str(info.get("url", ""))
-
-
-def _from_elsewhere(row: Mapping[str, object]) -> PackagesUnavailable:
-    return PackagesUnavailable(f"{row.get('name')} comes from an address of a package, and not from an index")
 
 
 def _tables(value: object) -> list[Mapping[str, object]]:

@@ -19,6 +19,7 @@ from metier.policy.rules import Rule, Verdict, skill_request
 from metier.record.runs import ScriptTally, UsedCapabilities, used
 from metier.running.capabilities.look import PACKAGE, NamedCapabilities, language_of, look
 from metier.running.grants.secrets import TOOL
+from metier.running.packages import PackagesUnavailable, programs
 from metier.running.sandbox.interpreter import SYSTEM_FOLDERS, VISIBLE, find_program
 from metier.running.secrets.storage import SecretStorage
 from metier.surfaces.cli import output
@@ -115,7 +116,7 @@ def doctor_command(context: Context, skill_name: str | None) -> int:
     if skill_name is not None:
         return _examine_skill(context, skills, skill_name)
     sandbox, promises = _sandbox(skills.profile.run)
-    parts = [sandbox, _cache(skills.settings.cache_folder)]
+    parts = [sandbox, _packages_of_python(), _cache(skills.settings.cache_folder)]
     if context.as_json:
         output.json_out(_report(skills, parts, promises))
     else:
@@ -194,6 +195,13 @@ def _sandbox(rules: "RunRules") -> "tuple[Part, list[ProbeFinding]]":
     memory = "control group" if runner.name == "container" or find_place() is not None else "watched"
     text = f"{runner.name} keeps {held} of {len(findings)} promises; memory: {memory}"
     return Part("sandbox", held == len(findings), text), findings
+
+
+def _packages_of_python() -> Part:
+    try:
+        return Part("packages", True, f"scripts get packages for Python by {programs.uv()[0]}")
+    except PackagesUnavailable as error:
+        return Part("packages", False, str(error))
 
 
 def _cache(folder: str) -> Part:
