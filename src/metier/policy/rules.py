@@ -16,9 +16,10 @@ from typing import Final, Literal, cast
 
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError
+from metier.files.globs import is_inside
 from metier.files.text import storable_text
 from metier.hosts.profiles import Profile, locate, nearest
-from metier.values.grants import Covered, Grant, covered, grant_tools
+from metier.values.grants import WRITES, Covered, Grant, covered, grant_tools
 from metier.values.network import HostPattern
 from metier.values.results import Request
 from metier.values.skill import REMOTE, ROLES, SCOPE_ORDER, SCOPES, JsonObject, Skill
@@ -72,6 +73,8 @@ class Rule:
     tool: str
     skill_name: str | None = None
     path: str | None = None
+    """The file that a request is about. In rules about `run_project_write`: files of the working folder that the script
+    may change; see `metier.files.globs`."""
     command: str | None = None
     digest: str | None = None
     folder: str | None = None
@@ -91,7 +94,7 @@ class Rule:
         return (
             self.tool == request.tool
             and self.skill_name in (None, request.skill_name)
-            and (self.path is None or fnmatchcase(request.path, self.path))
+            and (self.path is None or self.tool == WRITES or fnmatchcase(request.path, self.path))
             and (self.command is None or fnmatchcase(request.command, self.command))
             and self.digest in (None, request.digest)
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
@@ -325,6 +328,10 @@ def read_rule(given: object, where: str) -> Rule:
         raise ConfigError(message, key="folder", hint=hint)
     if "host" in values:
         values["host"] = _host(values, where)
+    path = str(values.get("path", "*"))
+    if values["tool"] == WRITES and not is_inside(path):
+        hint = "write it relative to the working folder and without .., such as docs/*.md"
+        raise ConfigError(f"path cannot be {path!r} in a rule of permissions.{where}", key="path", hint=hint)
     rule = Rule(**values, given=given)
     if rule.tool == "run_secret" and where == "allow":
         _check_secret(rule)

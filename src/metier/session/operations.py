@@ -14,6 +14,7 @@ from metier import limits
 from metier.errors import BadArguments, ResourceError
 from metier.files import beneath, urls
 from metier.files.digests import FILE_PATTERN, NAME_PATTERN, digest_of
+from metier.files.globs import is_inside
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.policy.rules import skill_request
@@ -167,13 +168,23 @@ class Run(Operation[RunResult], kw_only=True):
             maxProperties=limits.GIVEN_FILES,
         ),
     ] = None
-    write: Annotated[bool, about("Bring its changes to the working folder back, if policy allows it.", model=False)] = (
-        False
-    )
+    write: Annotated[
+        bool | Sequence[str],
+        about(
+            "Bring new data files in the working folder back, if policy allows it, or also changes to what these "
+            "paths and globs name.",
+            model=False,
+        ),
+    ] = False
     by: _By = "user"
 
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
+        if not isinstance(self.write, bool):
+            for glob in [self.write] if isinstance(self.write, str) else self.write:
+                if isinstance(self.write, str) or not is_inside(glob):
+                    message = f"write: {glob!r} names no file in the working folder; list relative paths or globs "
+                    raise BadArguments(f"{message}such as docs/*.md, without ..", field="write")
         given = super().as_dict()
         if not self.files:
             return given

@@ -24,7 +24,7 @@ def run(
     stdin: str | None,
     *,
     files: Mapping[str, str | bytes] | None,
-    write: bool,
+    write: bool | Sequence[str],
     by: By,
 ) -> Steps[RunResult]:
     """Run a script of a loaded skill, if policy allows it."""
@@ -43,7 +43,6 @@ def run(
             write=write,
             folder=context.folder,
             uploads=context.uploads,
-            roots=[root.path for root in context.skills.catalog.roots],
             artifact=context.recorder.store.get_artifact,
             looked_up=context.asked.looked_up,
         )

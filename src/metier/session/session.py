@@ -287,13 +287,13 @@ class Session:
         *,
         stdin: str | None = None,
         files: Mapping[str, bytes] | None = None,
-        write: bool = False,
+        write: bool | Sequence[str] = False,
         by: By = "user",
     ) -> RunResult:
         """Run a script of a skill in the sandbox, if policy allows it. A model must have loaded the skill first.
 
-        The script runs in the working folder. `files` are put there for this run, by name. With `write`, its changes to
-        the folder come back.
+        The script runs in the working folder. `files` are put there for this run, by name. With `write`, new files
+        of data formats come back to the folder, and also changes to the files that it names, as globs.
         """
         operation = operations.Run(
             name=name, script=script, arguments=tuple(arguments), stdin=stdin, files=files, write=write, by=by
