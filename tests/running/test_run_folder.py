@@ -12,7 +12,7 @@ import pytest
 
 import parts
 from calling import Run, caller
-from metier.errors import BadArguments, PolicyDenied
+from metier.errors import BadArguments, ConfigError, PolicyDenied
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.running.sandbox import Outcome
@@ -288,13 +288,38 @@ def test_a_rule_of_the_user_covers_reading_and_no_more(world: World) -> None:
     assert shown(runner) == []
 
 
+def test_what_the_user_names_must_be_answered_and_what_a_rule_names_is_given(world: World) -> None:
+    world.skill(OWN, files=FILES)
+    (world.project / "sub").mkdir()
+    rules = [{"tool": "skill_run"}, {"tool": "run_project_write", "path": "docs/**"}]
+    person = Person("always")
+
+    def run(*named: str) -> tuple[str, ...]:
+        runner = FakeRunner(default=Outcome(0, "exit", 1))
+        found = world.discover(cwd=world.project / "sub")
+        session = found.session(approve=person, runner=runner, policy={"allow": rules})
+        session.run("maker", "scripts/make.py", write_paths=named)
+        return tuple(runner.jobs[0].project_named)
+
+    assert run() == ("docs/**",)
+    assert person.asked == []
+    for _ in range(2):
+        assert run("*.py") == ("docs/**", "sub/*.py"), "a name is relative to the current folder"
+    (asked,) = person.asked
+    assert asked.given == (("changes", ("docs/**", "sub/*.py")), ("writes", str(world.project)))
+    assert run("*.py", ".envrc") == ("docs/**", "sub/*.py", "sub/.envrc")
+    assert len(person.asked) == 2, "an answer covers what it named"
+    with pytest.raises(ConfigError, match="without"):
+        opened(world, policy={"allow": [{"tool": "run_project_write", "path": "../x"}]})
+
+
 def test_a_model_cannot_give_files_or_ask_to_write(world: World) -> None:
     world.skill(OWN, files=FILES)
     session, runner = opened(world, policy={"allow": [{"tool": "skill_run"}, {"tool": "skill_load"}]})
     (tool,) = [one for one in session.tools() if one.name == "skill_run"]
-    assert not {"files", "write"} & set(tool.input_schema["properties"])
+    assert not {"files", "write", "write_paths"} & set(tool.input_schema["properties"])
     session.call("skill_load", {"name": "maker"})
-    given = {"name": "maker", "script": "scripts/make.py", "write": True, "files": {"a": "YQ=="}}
+    given = {"name": "maker", "script": "scripts/make.py", "write": True, "write_paths": ["*"], "files": {"a": "YQ=="}}
     session.call("skill_run", given)
     assert all(not job.project_writable and not job.files for job in runner.jobs)
 

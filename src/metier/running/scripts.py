@@ -91,8 +91,10 @@ class WantedRun:
     settings: Settings
     files: Mapping[str, str | bytes] = field(default_factory=dict[str, "str | bytes"], repr=False)
     """The files that the caller gives it; see `Run`."""
-    write: bool | Sequence[str] = False
-    """Whether the caller wants new data in the working folder back, or globs of what else may change there."""
+    write: bool = False
+    """Whether the caller wants new data in the working folder back."""
+    write_paths: Sequence[str] = ()
+    """Globs of what else the caller wants back, relative to the current folder."""
     folder: str | None = None
     """The folder in which it runs instead of the working folder, where a person named one."""
     uploads: Mapping[str, str] = field(default_factory=dict[str, str])

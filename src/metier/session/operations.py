@@ -169,22 +169,20 @@ class Run(Operation[RunResult], kw_only=True):
         ),
     ] = None
     write: Annotated[
-        bool | Sequence[str],
-        about(
-            "Bring new data files in the working folder back, if policy allows it, or also changes to what these "
-            "paths and globs name.",
-            model=False,
-        ),
+        bool, about("Bring new data files in the working folder back, if policy allows it.", model=False)
     ] = False
+    write_paths: Annotated[
+        Sequence[str] | None,
+        about("Paths and globs in that folder of what else comes back: any new, changed or deleted file.", model=False),
+    ] = None
     by: _By = "user"
 
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
-        if not isinstance(self.write, bool):
-            for glob in [self.write] if isinstance(self.write, str) else self.write:
-                if isinstance(self.write, str) or not is_inside(glob):
-                    message = f"write: {glob!r} names no file in the working folder; list relative paths or globs "
-                    raise BadArguments(f"{message}such as docs/*.md, without ..", field="write")
+        for glob in self.write_paths or ():
+            if not is_inside(glob):
+                message = f"{glob!r} names no file in the working folder; write a relative path or glob without .., "
+                raise BadArguments(f"{message}such as docs/*.md", field="write_paths")
         given = super().as_dict()
         if not self.files:
             return given
@@ -216,6 +214,7 @@ class Run(Operation[RunResult], kw_only=True):
                 self.stdin,
                 files=self.files,
                 write=self.write,
+                write_paths=self.write_paths or (),
                 by=self.by,
             )
         )

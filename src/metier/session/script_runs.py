@@ -24,7 +24,8 @@ def run(
     stdin: str | None,
     *,
     files: Mapping[str, str | bytes] | None,
-    write: bool | Sequence[str],
+    write: bool,
+    write_paths: Sequence[str],
     by: By,
 ) -> Steps[RunResult]:
     """Run a script of a loaded skill, if policy allows it."""
@@ -40,7 +41,8 @@ def run(
             policy=context.policy,
             settings=context.skills.settings,
             files=files or {},
-            write=write,
+            write=write or bool(write_paths),
+            write_paths=write_paths,
             folder=context.folder,
             uploads=context.uploads,
             artifact=context.recorder.store.get_artifact,

@@ -75,8 +75,7 @@ class FolderGrant(RunGrant):
         if not chosen.path or not (run.write or WRITES in tools):
             return replace(chosen, tools=tools)
         ruled = run.policy.written(run.request(WRITES)) if WRITES in tools else ()
-        wanted = () if isinstance(run.write, bool) else tuple(chosen.inside(one) for one in run.write)
-        named = tuple(dict.fromkeys((*ruled, *wanted)))
+        named = tuple(dict.fromkeys((*ruled, *map(chosen.inside, run.write_paths))))
         asked = WRITES not in tools or named != ruled
         return replace(chosen, tools=tuple(dict.fromkeys((*tools, WRITES))), named=named, asked=asked)
 

@@ -108,9 +108,8 @@ def run_command(
     if folder is not None:
         session.run_in(_existing(folder))
     named = tuple(filter(None, write))
-    operation = Run(
-        stdin=standard_input() if stdin else None, files=given or None, write=named or bool(write), **fields
-    )
+    given_in = standard_input() if stdin else None
+    operation = Run(stdin=given_in, files=given or None, write=bool(write), write_paths=named or None, **fields)
     try:
         result = session.perform(operation, unasked=yes or operation.by == "model" or asking.at_terminal() is not None)
     except Unconfirmed as error:
