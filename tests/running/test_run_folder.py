@@ -120,7 +120,7 @@ def put(path, text="id"):
     open(os.fsencode(path), "w").write(text)
 os.unlink("link"); os.unlink("gone"); os.unlink("notes.md")
 for path in {PLANTS!r}: put(path)
-os.symlink("/etc/passwd", "l.csv"); os.makedirs("f.csv"); os.mkfifo("p.csv")
+os.symlink("/etc/passwd", "l.csv"); os.makedirs("f.csv", exist_ok=True); os.mkfifo("p.csv")
 for path in ("good.csv", "new/Good.PNG", "f.csv/good.xlsx"): put(path, "good"); os.chmod(path, 0o777)
 """
 
@@ -159,8 +159,7 @@ def test_only_new_data_and_what_was_named_are_in_the_project_afterwards(world: W
     fetched = {
         str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*") if path.is_file()
     }
-    assert len(fetched) == len(PLANTS)
-    assert {"hooks/pre-commit", ".git/hooks/x", "json.py", "data.csv", "DATA.CSV"} <= fetched
+    assert fetched == {path.replace("\udcff", "\\udcff") for path in PLANTS}
     for wrong in ("/etc/*", "../x.py", "a//b", "~/x"):
         refused = run(*line, wrong)
         assert (refused.code, "without .." in refused.err) == (2, True)

@@ -233,7 +233,7 @@ def artifacts_command(context: Context, names: tuple[str, ...], out: str | None,
         if names:
             if out is None and len(names) > 1:
                 raise ConfigError("several files need a folder to be written to", key="--out")
-            found = [_named_file(found, name) for name in names]
+            found = list({one.path: one for name in names for one in _named_files(found, name)}.values())
         if out is not None:
             if not names and context.session is None:
                 raise ConfigError("name a file, or a --session whose files are meant", key="--out")
@@ -257,12 +257,12 @@ def artifacts_command(context: Context, names: tuple[str, ...], out: str | None,
     return None
 
 
-def _named_file(found: Sequence[MadeFile], name: str) -> MadeFile:
-    """The latest file of a name, or with a digest that begins with it."""
-    for one in found:
-        if one.path == name or (len(name) > 9 and one.digest.startswith(name)):
-            return one
-    raise ResourceNotFound(name)
+def _named_files(found: Sequence[MadeFile], name: str) -> list[MadeFile]:
+    """The files of a name, or with a digest that begins with it, the latest last. There is at least one."""
+    named = [one for one in reversed(found) if one.path == name or (len(name) > 9 and one.digest.startswith(name))]
+    if not named:
+        raise ResourceNotFound(name)
+    return named
 
 
 # --- env: the packages that scripts import ---
