@@ -189,21 +189,54 @@ def test_the_current_folder_may_be_inside_the_project_and_a_given_file_may_come_
     assert run("run", "maker", "scripts/make.py", "--yes", "--file", "/dev/zero").code == 2
 
 
-def test_the_home_folder_is_shown_only_where_a_person_or_a_rule_says_so(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+def test_no_private_folder_is_shown_whoever_asks(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(world.home)
-    told = run("run", "maker", "scripts/make.py", "--yes")
-    assert told.out == "/work []\n"
-    assert f"note: it ran in an empty folder: {world.home} is the home folder" in told.err
-    assert "--folder" in told.err
-    assert run("run", "maker", "scripts/make.py", "--yes", "--folder", str(world.home)).out == f"{world.home} []\n"
-    monkeypatch.chdir(world.home.parent)
-    assert run("run", "maker", "scripts/make.py", "--yes").out == "/work []\n"
-    (world.home / ".config/metier").mkdir(parents=True, exist_ok=True)
-    (world.home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "run_project" }]\n')
-    monkeypatch.chdir(world.home)
-    assert run("run", "maker", "scripts/make.py", "--yes").out == f"{world.home} []\n"
+    home = world.home
+    for name in ("cache", "data"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / "xdg" / name))
+    monkeypatch.setenv("HOME", str(home))
+    for path in (
+        "home/.ssh",
+        "home/.local/deep",
+        "home/code/x/.venv",
+        "xdg/data/metier",
+        "xdg/cache/metier/x",
+        "dots/a",
+    ):
+        (tmp_path / path).mkdir(parents=True)
+    (home / ".dots").symlink_to(tmp_path / "dots")
+    (tmp_path / "code-link").symlink_to(home / ".ssh")
+    (home / ".config/metier").mkdir(parents=True, exist_ok=True)
+    rules = home / ".config/metier/config.toml"
+    private = {
+        home: "home folder",
+        home.parent: "home folder",
+        Path("/"): "system",
+        home / ".ssh": "hidden folder",
+        home / ".local/deep": "hidden folder",
+        home / ".config/metier": "folder of Metier",
+        home / ".config": "folder of Metier",
+        tmp_path / "xdg": "folder of Metier",
+        tmp_path / "xdg/data/metier": "folder of Metier",
+        tmp_path / "xdg/cache/metier/x": "folder of Metier",
+        tmp_path / "dots": "hidden folder",
+        tmp_path / "dots/a": "hidden folder",
+        tmp_path / "code-link": "hidden folder",
+    }
+    for rule in ("", '[permissions]\nallow = [{ tool = "run_project" }, { tool = "run_project_write" }]\n'):
+        rules.write_text(rule)
+        for folder, why in private.items():
+            monkeypatch.chdir(folder)
+            for more in ((), ("--cwd", str(folder)), ("--folder", str(folder))):
+                told = run("run", "maker", "scripts/make.py", "--yes", *more)
+                assert told.out == "/work []\n", (folder, more)
+                assert f"note: it ran in an empty folder: {os.path.realpath(folder)} " in told.err
+                assert why in told.err
+                assert "name one with --folder" in told.err
+        for folder in (home / "code/x", home / "code/x/.venv", home / "code"):
+            monkeypatch.chdir(folder)
+            assert run("run", "maker", "scripts/make.py", "--yes").out.startswith(f"{folder} ["), folder
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """The folder of the user in which a script runs.
 
 A run happens in the working folder, which the script can read; what it writes there stays in memory. The home folder,
-what contains it, and folders of the system are not shown unless a rule or the person says so, because a script could
-read everything there. The invariant: what a question names is what the script is shown, and nothing else of the user.
+hidden folders in it, those of Metier, what contains one of these, and folders of the system are never shown, whoever
+asks: keys and settings are there. Folders that users share are shown only where a rule or the person says so. The
+invariant: what a question names is what the script is shown, and nothing else of the user.
 """
 
 import glob
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -101,11 +103,12 @@ class FolderGrant(RunGrant):
         path = os.path.realpath(place.project) if by_rule and named is None else cwd
         if not is_within(cwd, path):
             path = cwd
-        flaw = _flaw(path)
-        why = flaw or ("" if by_rule or named is not None else _too_wide(path, place.home))
-        if why:
-            how = "" if flaw else "; --folder or a rule that allows run_project shows it"
-            return cls(note=f"it ran in an empty folder: {storable_text(path)} {why}{how}")
+        flaw, how = _flaw(path) or _private(path, settings), "work in another folder, or name one with --folder"
+        if not flaw and not by_rule and named is None and any(is_within(shared, path) for shared in _SHARED):
+            flaw = "holds the folders of users, which scripts are not shown by default"
+            how = "--folder or a rule that allows run_project shows it"
+        if flaw:
+            return cls(note=f"it ran in an empty folder: {storable_text(path)} {flaw}; {how}")
         return cls(path=path, cwd=cwd)
 
     def facts(self) -> Iterator[tuple[str, str]]:
@@ -156,11 +159,27 @@ def _flaw(folder: str) -> str:
     return ""
 
 
-def _too_wide(folder: str, home: str) -> str:
-    """Why a folder is not shown by default, as the end of a sentence."""
-    real_home = os.path.realpath(home)
-    if folder == real_home:
-        return "is the home folder, which scripts are not shown by default"
-    if is_within(real_home, folder) or any(is_within(place, folder) for place in _SHARED):
-        return "holds the folders of users, which scripts are not shown by default"
+def _private(folder: str, settings: Settings) -> str:
+    """Why a real path is never shown, as the end of a sentence: it has what programs of the user keep or obey."""
+    home = os.path.realpath(settings.place.home)
+    if is_within(home, folder):
+        return "is or contains the home folder, which scripts are never shown"
+    own = filter(None, (settings.config_folder, settings.data_folder, settings.cache_folder))
+    if any(_meets(folder, os.path.realpath(place)) for place in own):
+        return "is, contains or belongs to a folder of Metier, which scripts are never shown"
+    below = is_within(folder, home) and os.path.relpath(folder, home).startswith(".")
+    if below or any(_meets(folder, place) for place in _linked(home)):
+        return "is, contains or belongs to a hidden folder of the home folder, which scripts are never shown"
     return ""
+
+
+def _meets(folder: str, other: str) -> bool:
+    return is_within(folder, other) or is_within(other, folder)
+
+
+def _linked(home: str) -> Iterator[str]:
+    """The real paths of hidden folders of the home folder that are links."""
+    with suppress(OSError), os.scandir(home) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.is_symlink() and entry.is_dir():
+                yield os.path.realpath(entry.path)
