@@ -96,8 +96,8 @@ def run_command(
 
     You are asked before it runs, unless a rule in [permissions] allows it. Without a terminal, pass --yes.
 
-    It runs in the current folder, which it can read. What it changes there is dropped unless --write is given, and what
-    it makes is kept: `metier artifacts` lists and fetches it. The home folder is shown only with --folder.
+    It runs in the current folder, which it can read. What it changes there is kept aside unless --write names it, and what
+    it makes is kept: `metier artifacts` lists and fetches it. The home folder is never shown.
 
     A host is a name such as api.github.com or *.example.org, on the ports 80 and 443 unless a port follows it.
     """
