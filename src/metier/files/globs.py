@@ -4,14 +4,20 @@ As in a shell, `*`, `?` and `[...]` stay within one part of a path, and `**` sta
 invariant: a wildcard never stands for a leading dot, so a hidden file is named only by a glob that writes the dot.
 """
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Final
+
+PATTERN: Final = r"^(?![~/])(?!([^/]*/)*\.{0,2}(/|$))[^\0]+$"
+"""A glob that is relative and stays in its folder."""
+
+_INSIDE: Final = re.compile(PATTERN)
 
 
 def is_inside(glob: str) -> bool:
     """Whether a glob is relative and stays in its folder."""
-    plain = glob.isprintable() and not glob.startswith("~")
-    return plain and not any(part in ("", ".", "..") for part in glob.split("/"))
+    return _INSIDE.search(glob) is not None
 
 
 def covers(globs: Iterable[str], path: str) -> bool:

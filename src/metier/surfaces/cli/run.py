@@ -58,6 +58,7 @@ class PlacedFiles(Value):
     "metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv",
     "metier run csv-profile scripts/profile_csv.py --out results data.csv",
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
+    "metier run formatter scripts/format.py --write 'src/**/*.py' --write notes.md",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
     prints=RanScript | PlacedFiles,
     sessions=True,
@@ -96,8 +97,10 @@ def run_command(
 
     You are asked before it runs, unless a rule in [permissions] allows it. Without a terminal, pass --yes.
 
-    It runs in the current folder, which it can read. What it changes there is kept aside unless --write names it, and what
+    It runs in the current folder, which it can read. What it changes there is dropped unless --write names it, and what
     it makes is kept: `metier artifacts` lists and fetches it. The home folder is never shown.
+
+    With --write alone, new data files such as tables and pictures come back. Put it after the script.
 
     A host is a name such as api.github.com or *.example.org, on the ports 80 and 443 unless a port follows it.
     """
