@@ -177,7 +177,7 @@ class Run(Operation[RunResult], kw_only=True):
         about(
             "Paths and globs in that folder of what else comes back: any new, changed or deleted file.",
             model=False,
-            items={"type": "string", "pattern": GLOB_PATTERN},
+            items={"type": "string", "minLength": 1, "pattern": GLOB_PATTERN},
         ),
     ] = None
     by: _By = "user"
