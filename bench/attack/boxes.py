@@ -78,7 +78,7 @@ class JobOptions(TypedDict, total=False):
     network: bool
     project: str | None
     project_writable: bool
-    project_protected: Sequence[str]
+    project_named: Sequence[str]
     cwd: str | None
     files: Mapping[str, bytes]
     packages: Environment | None

@@ -1,11 +1,11 @@
 """A script that may write to the project tries to plant what the host or its user would run, read or trust later.
 
-The host looks at the project from outside afterwards. Plain files in plain folders may come back; nothing else may.
+The host looks at the project from outside afterwards. New files of data formats may come back; nothing else may.
 """
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,12 +26,9 @@ def put(path, text="#!/bin/sh\\nid\\n", mode=0o755):
     os.chmod(path, mode)
 """
 
-KIN: Final = (
-    *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "AGENTS.override.md", "CLAUDE.local.md", "agents.md", "Agents.MD"),
-    *("sub/AGENTS.md", "sub/CLAUDE.md"),
-)
-GUARDED: Final = (  # said here once more, so that a name which the product forgets is found
-    *(".git", ".github", ".metier", ".agents", ".claude", ".codex", ".gemini", ".opencode", ".omp", ".codelia"),
+DATA: Final = (  # said here once more, so that a suffix which the product adds is found
+    *("csv", "tsv", "jsonl", "ndjson", "parquet", "arrow", "xlsx", "ods", "docx", "odt", "pptx", "odp", "pdf"),
+    *("png", "jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "wav", "mp3", "flac", "ogg", "mp4", "webm"),
 )
 
 PLANTS: Final = {
@@ -56,6 +53,17 @@ PLANTS: Final = {
     "settings": 'put(".metier/config.toml", "profile = \\"rip\\""); put(".metier/skills.json", "{}")',
     "settings-in-another-case": 'put(".Metier/config.toml", "x"); put(".METIER/skills.json", "{}")',
     "settings-of-other-hosts": 'put(".claude/settings.json", "{}"); put(".codex/config.toml", "")',
+    "packages-of-python": 'put(".venv/lib/python3/site-packages/x.pth", "import os"); put("venv/x.pth", "import os")',
+    "compiled-python": 'put("__pycache__/x.cpython-312.pyc"); put("x.pyc"); put("lib/x.so")',
+    "hooks-elsewhere": 'put("hooks/pre-commit"); put(".husky/pre-commit")',
+    "a-module-beside-a-script": 'put("json.py"); put("conftest.py"); put("sitecustomize.py"); put("docs/json.py")',
+    "files-of-tools": """
+for name in ("Makefile", "package.json", "tsconfig.json", "setup.cfg", "requirements.txt", "tox.ini", "mkdocs.yml"):
+    put(name); put("sub/" + name)
+""",
+    "no-data-after-all": 'put("a.csv "); put("a.csv."); put("a.csv.py"); put("\\u200b.git/a.csv"); put(".x.csv")',
+    "data-that-is-none": 'os.symlink("/etc/passwd", "l.csv"); os.mkfifo("p.csv"); put("s.csv", mode=0o6755)',
+    "data-that-is-there": 'put("table.csv"); put("TABLE.csv"); put("Docs/a.csv"); put("out/a.csv")',
     "link-out": 'os.symlink("/etc/passwd", "passwd"); os.symlink("../../secret.txt", "s"); os.symlink("/", "root")',
     "link-out-in-a-folder": 'os.mkdir("d"); os.symlink("../../..", "d/up"); os.symlink("/etc", "d/etc")',
     "a-folder-becomes-a-link": 'shutil.rmtree("docs", True); os.symlink("/etc", "docs")',
@@ -141,6 +149,7 @@ def make(round_: Round, name: str, body: str) -> Place:
         ".git/HEAD": "ref: refs/heads/main\n",
         ".git/hooks/pre-commit.sample": "x",
         "notes.txt": "notes\n",
+        "table.csv": "a,b\n",
         "docs/a.md": "text\n",
     }.items():
         (place.project / path).parent.mkdir(parents=True, exist_ok=True)
@@ -163,8 +172,8 @@ def snapshot(folder: Path) -> dict[str, Entry]:
     return found
 
 
-def planted(project: Path, before: Mapping[str, Entry]) -> list[str]:
-    """What is in the project now that must not have come from a script."""
+def planted(project: Path, before: Mapping[str, Entry], named: Collection[str] = ()) -> list[str]:
+    """What is in the project now that must not have come from a script: all but new data, and what was `named`."""
     after = snapshot(project)
     owner = project.stat().st_uid
     wrong: list[str] = []
@@ -173,29 +182,19 @@ def planted(project: Path, before: Mapping[str, Entry]) -> list[str]:
         if was == now:
             continue
         shown = ascii(path)
-        if guarded(path):
-            wrong.append(f"{shown} was {'deleted' if now is None else 'changed' if was else 'planted'}")
-        elif now is not None:
+        if now is None or was is not None:
+            if path not in named:
+                wrong.append(f"{shown} was {'deleted' if now is None else 'changed'}")
+        elif not stat.S_ISDIR(now.mode) and path not in named and not _is_data(path, now.mode):
+            wrong.append(f"{shown} was planted")
+        if now is not None:
             if now.mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
                 wrong.append(f"{shown} has the mode {now.mode:o}")
-            if not (stat.S_ISREG(now.mode) or stat.S_ISDIR(now.mode) or stat.S_ISLNK(now.mode)):
-                wrong.append(f"{shown} is no plain file: {now.mode:o}")
-            if now.target and not os.path.realpath(project / path).startswith(f"{project}/"):
-                wrong.append(f"{shown} is a link that leads out: {now.target}")
             if now.owner != owner:
                 wrong.append(f"{shown} belongs to {now.owner}")
     return wrong
 
 
-def guarded(path: str) -> bool:
-    """Whether a path is one that programs or agents read or run, in any spelling that a file system takes for it."""
-    parts = [_folded(part) for part in path.split("/")]
-    folders = {_folded(name) for name in GUARDED}
-    files = {_folded(name.split("/")[-1]) for name in KIN}
-    return bool(folders & set(parts)) or parts[-1] in files or parts[-1] == "skill.md"
-
-
-def _folded(name: str) -> str:
-    """A name as a file system that ignores case and hidden characters has it."""
-    visible = "".join(letter for letter in name if letter not in "\u200b\u200c\u200d\u2060\ufeff")
-    return visible.casefold().rstrip(" .")
+def _is_data(path: str, mode: int) -> bool:
+    shown = path.isprintable() and not any(part.startswith(".") for part in path.split("/"))
+    return shown and stat.S_ISREG(mode) and not mode & 0o111 and path.rpartition(".")[2].lower() in DATA

@@ -21,10 +21,7 @@ from metier.surfaces.chat.items import AskItem, from_frames, to_event
 
 TOOLS = ("skill_run", "skill_load", "skill_read", "mcp_load", "install", "override", "Bash")
 WIDTHS = (30, 40, 80, 100, 200)
-WRITES = (
-    "It sees its own files, reads the folder /srv/project and writes to it. "
-    "Its changes there come back as a list of plain files."
-)
+WRITES = "It sees its own files, reads the folder /srv/project and writes to it. New data files come back."
 READS = (
     "It sees its own files and reads the folder /srv/project. "
     "What it changes there is dropped, and new files are kept aside."
@@ -63,6 +60,8 @@ def test_grants_are_said_in_words(grants: tuple[str, ...], files: str, said: str
     assert (fact(request, "Files"), fact(request, "Network")) == (files, said)
     assert fact(request, "Sandbox") == ""
     alone = regranted(request, FolderGrant())
+    named = regranted(request, replace(folder, tools=("run_project_write",), named=("*.py", ".envrc")))
+    assert fact(named, "Files").endswith("writes to it. New data files come back, and every change to *.py, .envrc.")
     assert fact(alone, "Files") == "It sees only its own files and an empty work folder."
 
 

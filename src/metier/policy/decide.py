@@ -224,6 +224,12 @@ class Policy:
         found = [host for host in allowed if f"!{host}" not in denied]
         return (*found, *denied) if found else ()
 
+    def written(self, request: Request) -> tuple[str, ...]:
+        """The files that rules let the script of a request change in the working folder, as globs."""
+        about = self._about(request.tool, self.remembered.current())
+        paths = (rule.path for verdict, rule in about if verdict == "allow" and rule.path and rule.allows(request))
+        return tuple(dict.fromkeys(paths))
+
     def has_rules_about(self, tool: str) -> bool:
         """Whether any rule in force is about a tool."""
         return bool(self._about(tool, self.remembered.current()))

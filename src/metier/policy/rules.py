@@ -18,9 +18,10 @@ from typing import Final, Literal, cast
 from metier.catalog.validate import name_flaw
 from metier.errors import ConfigError
 from metier.files.digests import is_digest
+from metier.files.globs import is_inside
 from metier.files.text import storable_text
 from metier.hosts.profiles import Profile, locate, nearest
-from metier.values.grants import Covered, Grant, covered, grant_tools
+from metier.values.grants import WRITES, Covered, Grant, covered, grant_tools
 from metier.values.network import HostPattern
 from metier.values.results import Request
 from metier.values.skill import REMOTE, ROLES, SCOPE_ORDER, SCOPES, JsonObject, Skill
@@ -75,6 +76,8 @@ class Rule:
     tool: str
     skill_name: str | None = None
     path: str | None = None
+    """The file that a request is about. In rules about `run_project_write`: files of the working folder that the script
+    may change; see `metier.files.globs`."""
     command: str | None = None
     digest: str | None = None
     folder: str | None = None
@@ -94,7 +97,7 @@ class Rule:
         return (
             self.tool == request.tool
             and self.names(request.skill_name)
-            and (self.path is None or fnmatchcase(request.path, self.path))
+            and (self.path is None or self.tool == WRITES or fnmatchcase(request.path, self.path))
             and (self.command is None or fnmatchcase(request.command, self.command))
             and self.digest in (None, request.digest)
             and (self.folder is None or fnmatchcase(request.folder, self.folder))
@@ -310,6 +313,8 @@ def _check_path(tool: str, path: str) -> None:
         )
     elif tool in _OTHER_PATHS:
         possible, hint = bool(path), "leave it out"
+    elif tool == WRITES:
+        possible, hint = is_inside(path), "write it relative to the working folder and without .., such as docs/*.md"
     elif tool in ("skill_read", "skill_run", *grant_tools()):
         parts = path.split("/")
         possible = not {"", ".", ".."}.intersection(parts) and parts[0] != "~"

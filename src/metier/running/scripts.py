@@ -92,13 +92,13 @@ class WantedRun:
     files: Mapping[str, str | bytes] = field(default_factory=dict[str, "str | bytes"], repr=False)
     """The files that the caller gives it; see `Run`."""
     write: bool = False
-    """Whether the caller wants its changes to the working folder back."""
+    """Whether the caller wants new data in the working folder back."""
+    write_paths: Sequence[str] = ()
+    """Globs of what else the caller wants back, relative to the current folder."""
     folder: str | None = None
     """The folder in which it runs instead of the working folder, where a person named one."""
     uploads: Mapping[str, str] = field(default_factory=dict[str, str])
     """The digests of the files that every script of the session finds in its current folder, by name."""
-    roots: Sequence[str] = ()
-    """The folders that are searched for skills."""
     artifact: Callable[[str], bytes]
     """Gives what the record keeps under a digest."""
     looked_up: dict[ScriptKey, Grant] = field(default_factory=dict[ScriptKey, Grant], repr=False)

@@ -14,6 +14,8 @@ from metier import limits
 from metier.errors import BadArguments, ResourceError
 from metier.files import beneath, urls
 from metier.files.digests import FILE_PATTERN, NAME_PATTERN, digest_of
+from metier.files.globs import PATTERN as GLOB_PATTERN
+from metier.files.globs import is_inside
 from metier.files.text import without_torn
 from metier.hosts.formats import Text
 from metier.policy.rules import skill_request
@@ -167,10 +169,25 @@ class Run(Operation[RunResult], kw_only=True):
             maxProperties=limits.GIVEN_FILES,
         ),
     ] = None
-    write: Annotated[bool, about("Bring its changes to the working folder back, if policy allows it.", model=False)] = (
-        False
-    )
+    write: Annotated[
+        bool, about("Bring new data files in the working folder back, if policy allows it.", model=False)
+    ] = False
+    write_paths: Annotated[
+        Sequence[str] | None,
+        about(
+            "Paths and globs in that folder of what else comes back: any new, changed or deleted file.",
+            model=False,
+            items={"type": "string", "minLength": 1, "pattern": GLOB_PATTERN},
+        ),
+    ] = None
     by: _By = "user"
+
+    def check(self) -> None:
+        super().check()
+        for glob in self.write_paths or ():
+            if not is_inside(glob):
+                message = f"{glob!r} names no file in the working folder; write a relative path or glob without .., "
+                raise BadArguments(f"{message}such as docs/*.md", field="write_paths")
 
     def as_dict(self) -> JsonObject:
         """The record has the digests of the files; their content is kept beside it."""
@@ -205,6 +222,7 @@ class Run(Operation[RunResult], kw_only=True):
                 self.stdin,
                 files=self.files,
                 write=self.write,
+                write_paths=self.write_paths or (),
                 by=self.by,
             )
         )

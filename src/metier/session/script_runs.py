@@ -25,6 +25,7 @@ def run(
     *,
     files: Mapping[str, str | bytes] | None,
     write: bool,
+    write_paths: Sequence[str],
     by: By,
 ) -> Steps[RunResult]:
     """Run a script of a loaded skill, if policy allows it."""
@@ -40,10 +41,10 @@ def run(
             policy=context.policy,
             settings=context.skills.settings,
             files=files or {},
-            write=write,
+            write=write or bool(write_paths),
+            write_paths=write_paths,
             folder=context.folder,
             uploads=context.uploads,
-            roots=[root.path for root in context.skills.catalog.roots],
             artifact=context.recorder.store.get_artifact,
             looked_up=context.asked.looked_up,
         )

@@ -288,15 +288,23 @@ class Session:
         stdin: str | None = None,
         files: Mapping[str, bytes] | None = None,
         write: bool = False,
+        write_paths: Sequence[str] | None = None,
         by: By = "user",
     ) -> RunResult:
         """Run a script of a skill in the sandbox, if policy allows it. A model must have loaded the skill first.
 
-        The script runs in the working folder. `files` are put there for this run, by name. With `write`, its changes to
-        the folder come back.
+        The script runs in the working folder. `files` are put there for this run, by name. With `write`, new files
+        of data formats come back to the folder. What `write_paths` names, as paths or globs, comes back whatever it is.
         """
         operation = operations.Run(
-            name=name, script=script, arguments=tuple(arguments), stdin=stdin, files=files, write=write, by=by
+            name=name,
+            script=script,
+            arguments=tuple(arguments),
+            stdin=stdin,
+            files=files,
+            write=write,
+            write_paths=tuple(write_paths) if write_paths is not None else None,
+            by=by,
         )
         return self.perform(operation)
 

@@ -9,8 +9,11 @@ from typing import Any, ClassVar, Final, cast
 
 from metier.values.skill import JsonObject
 
+WRITES: Final = "run_project_write"
+"""The tool of a rule that lets a script write to the working folder. The path of such a rule names files there."""
+
 KINDS: Final[dict[str, tuple[str, ...]]] = {
-    "folder": ("run_project", "run_project_write"),
+    "folder": ("run_project", WRITES),
     "files": (),
     "secrets": ("run_secret",),
     "network": ("run_network",),

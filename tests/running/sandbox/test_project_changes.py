@@ -1,23 +1,22 @@
-"""What a script writes to a project comes back as plain files, and nothing that the user's tools run or obey does."""
+"""What a script writes to a project comes back as plain files: new data by itself, all else where it was named."""
 
 import os
 import stat
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
 
 from bench.attack.boxes import NOBODY, Box, Case, a_box, as_user
-from metier.hosts import profiles
 from metier.limits import MIB
-from metier.running.sandbox import Job, Outcome, RunLimits
+from metier.running.sandbox import Outcome, RunLimits
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
-from metier.running.sandbox.changes import PROTECTED, bring_back
+from metier.running.sandbox.changes import bring_back
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
-Write = Callable[[str], Outcome]
+Write = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -51,9 +50,10 @@ def box(identity: str) -> Generator[Box]:
 
 @pytest.fixture
 def write(sandbox: BubblewrapRunner, identity: str, box: Box) -> Write:
-    def run(text: str) -> Outcome:
+    def run(text: str, *named: str) -> Outcome:
         prelude = "import os, shutil, socket, stat, subprocess\nos.chdir('/project')\n"
-        outcome = box.run(sandbox, identity, prelude + text, project=str(box.project), project_writable=True)
+        place = str(box.project)
+        outcome = box.run(sandbox, identity, prelude + text, project=place, project_writable=True, project_named=named)
         assert outcome.exit_code == 0, outcome.stderr.decode()
         return outcome
 
@@ -77,7 +77,8 @@ def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, 
     outcome = write(
         "open('notes.txt', 'a').write('more\\n'); open('new.txt', 'w').write('new\\n')\n"
         "os.makedirs('deep/er'); open('deep/er/file', 'w').write('x'); os.unlink('docs/guide.md')\n"
-        "shutil.rmtree('docs/old'); os.chmod('tool.sh', 0o644); os.utime('link.txt', follow_symlinks=False)\n"
+        "shutil.rmtree('docs/old'); os.chmod('tool.sh', 0o644); os.utime('link.txt', follow_symlinks=False)\n",
+        "**",
     )
     assert listed(outcome) == {
         "notes.txt": "changed",
@@ -108,7 +109,11 @@ def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, 
 def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) -> None:
     outcome = write(
         "shutil.rmtree('docs'); open('docs', 'w').write('one file')\n"
-        "os.unlink('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/a', 'w').write('a')\n"
+        "os.unlink('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/a', 'w').write('a')\n",
+        "docs/**",
+        "docs",
+        "notes.txt",
+        "notes.txt/*",
     )
     assert (box.project / "docs").read_text() == "one file"
     assert (box.project / "notes.txt/a").read_text() == "a"
@@ -117,47 +122,10 @@ def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) ->
 
 
 def test_a_folder_that_was_replaced_keeps_nothing_of_the_old_one(write: Write, box: Box) -> None:
-    outcome = write("shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n")
+    change = "shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n"
+    outcome = write(change, "docs/old/*")
     assert listed(outcome) == {"docs/old/a.txt": "deleted", "docs/old/b.txt": "deleted", "docs/old/c.txt": "added"}
     assert os.listdir(box.project / "docs/old") == ["c.txt"]
-
-
-PLANTS = {
-    "hooks beside a moved repository": (
-        "shutil.copytree('.git', 'x'); shutil.rmtree('.git'); os.makedirs('.git/hooks')\n"
-        "open('.git/hooks/pre-commit', 'w').write('evil'); open('.git/config', 'w').write('evil')"
-    ),
-    "a hook": "open('.git/hooks/post-checkout', 'w').write('evil')",
-    "the configuration of the repository": "open('.git/config', 'a').write('evil')",
-    "a repository in a folder": "os.makedirs('a/.git/hooks'); open('a/.git/hooks/x', 'w').write('evil')",
-    "a bare repository": (
-        "os.makedirs('b/objects'); os.makedirs('b/refs'); open('b/HEAD', 'w').write('evil')\n"
-        "for name in ('config', 'objects/x', 'refs/x'): open('b/' + name, 'w').write('evil')"
-    ),
-    "another case": "os.makedirs('a/.GIT'); open('a/.GIT/config', 'w').write('evil')",
-    "invisible characters": "os.makedirs('a/.g\\u200cit'); open('a/.g\\u200cit/config', 'w').write('evil')",
-    "full-width letters": "os.makedirs('a/．ｇｉｔ'); open('a/．ｇｉｔ/config', 'w').write('evil')",
-    "a trailing dot": "os.makedirs('a/.git.'); open('a/.git./config', 'w').write('evil')",
-    "the skill itself": "open('.agents/skills/inner/run.py', 'w').write('evil')",
-    "a skill of another place": "os.makedirs('tools/s'); open('tools/s/SKILL.md', 'w').write('evil')",
-    "a skill in another case": "os.makedirs('tools/s'); open('tools/s/skill.md', 'w').write('evil')",
-    "settings": "os.makedirs('.metier'); open('.metier/config.toml', 'w').write('evil')",
-    "instructions": "open('AGENTS.md', 'w').write('evil'); open('docs/CLAUDE.md', 'w').write('evil')",
-    "editor tasks": "os.makedirs('.vscode'); open('.vscode/tasks.json', 'w').write('evil')",
-    "a shell's environment": "open('.envrc', 'w').write('evil')",
-    "a build server's steps": "os.makedirs('.github/workflows'); open('.github/workflows/a.yml', 'w').write('evil')",
-    "the repository gone": "shutil.rmtree('.git')",
-    "the skill gone": "shutil.rmtree('.agents')",
-}
-
-
-@pytest.mark.parametrize("attack", PLANTS)
-def test_nothing_is_planted_that_runs_by_itself(attack: str, write: Write, box: Box) -> None:
-    before = content(box.project)
-    outcome = write(PLANTS[attack] + "\nopen('free.txt', 'w').write('kept')")
-    assert content(box.project) == {**before, "free.txt": "kept"}
-    assert listed(outcome) == {"free.txt": "added"}
-    assert outcome.refused, "what was not applied is said"
 
 
 def test_only_plain_files_come_back(write: Write, box: Box) -> None:
@@ -167,7 +135,8 @@ def test_only_plain_files_come_back(write: Write, box: Box) -> None:
         "open('shell', 'w').write('#!/bin/sh\\n'); os.chmod('shell', 0o6755)\n"
         "os.mkdir('empty'); os.chmod('empty', 0o7777)\n"
         "open('open', 'w').write('x'); os.chmod('open', 0o7666)\n"
-        "os.link('shell', 'twin')\n"
+        "os.link('shell', 'twin')\n",
+        "**",
     )
     assert listed(outcome) == {"shell": "added", "open": "added", "twin": "added"}
     assert stat.S_IMODE((box.project / "shell").lstat().st_mode) == 0o755
@@ -187,7 +156,8 @@ def test_only_plain_files_come_back(write: Write, box: Box) -> None:
 
 def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
     write(
-        "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)"
+        "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)",
+        "a/b/c",
     )
     assert (box.project / "a/b/c").read_text() == "c"
 
@@ -199,7 +169,7 @@ def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> 
         print("written", flush=True); sys.stdin.readline()
     """
     script = case.box.script("run.py", text + "    import time; time.sleep(1)")
-    job = case.box.job(script, project=str(case.box.project), project_writable=True)
+    job = case.box.job(script, project=str(case.box.project), project_writable=True, project_named=["*.txt"])
 
     def edited() -> Outcome:
         def edit(stream: str, data: bytes) -> None:
@@ -217,7 +187,7 @@ def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> 
 
 def test_a_script_that_is_ended_changes_nothing(case: Case) -> None:
     before = content(case.box.project)
-    text = "open('/project/half', 'w').write('x')\nwhile True: pass"
+    text = "open('/project/half.csv', 'w').write('x')\nwhile True: pass"
     options = RunLimits(seconds=0.5)
     outcome = case.run(text, project=str(case.box.project), project_writable=True, limits=options)
     assert (outcome.ended, outcome.duration_ms >= 500) == ("timeout", True)
@@ -229,13 +199,13 @@ def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
     before = content(case.box.project)
     fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
     small = RunLimits(work_bytes=8 * MIB)
-    outcome = case.run(fill, project=str(case.box.project), project_writable=True, limits=small)
+    outcome = case.run(fill, project=str(case.box.project), project_writable=True, project_named="*", limits=small)
     assert b"No space left" in outcome.stderr
     assert (case.box.project / "big").stat().st_size <= 8 * MIB
     (case.box.project / "big").unlink()
     flood = "n = 0\nwhile True:\n    open('/project/%d' % n, 'w').close(); n += 1"
     few = RunLimits(seconds=20, files=5)
-    outcome = case.run(flood, project=str(case.box.project), project_writable=True, limits=few)
+    outcome = case.run(flood, project=str(case.box.project), project_writable=True, project_named="*", limits=few)
     assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
     assert len(content(case.box.project)) - len(before) <= 5 * 20
 
@@ -245,29 +215,6 @@ def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(case: Case) -
     outcome = case.run("open('/project/x', 'w')", project=str(case.box.project))
     assert b"Read-only file system" in outcome.stderr
     assert content(case.box.project) == before
-
-
-def test_a_skill_at_the_top_of_the_project_changes_nothing_at_all(case: Case) -> None:
-    (case.box.project / "SKILL.md").write_text("---\nname: top\n---\n")
-    (case.box.project / "run.py").write_text("open('/project/x', 'w').write('x')")
-    job = Job(str(case.box.project), "run.py", project=str(case.box.project), project_writable=True)
-    outcome = as_user(case.identity, lambda: case.runner.run(job))
-    assert (outcome.changes, outcome.refused) == ((), (".: it is the folder of a skill",))
-    assert not (case.box.project / "x").exists()
-
-
-def test_paths_of_the_host_that_are_protected_for_this_job(case: Case) -> None:
-    text = """
-        import os
-        os.makedirs("/project/lib/x")
-        for path in ("lib/x/a", "lib/b", "Rules.md"): open("/project/" + path, "w")
-    """
-    protected = ["lib/x", "rules.md"]
-    script = case.box.script("run.py", text)
-    job = case.box.job(script, project=str(case.box.project), project_writable=True, project_protected=protected)
-    outcome = as_user(case.identity, lambda: case.runner.run(job))
-    assert listed(outcome) == {"lib/b": "added"}
-    assert outcome.refused == ("Rules.md: it is protected", "lib/x: it is protected")
 
 
 # --- the step itself, with layers that no kernel would write ---
@@ -290,42 +237,23 @@ def test_a_link_in_the_project_is_never_followed(tmp_path: Path) -> None:
     layer, project, outside = tmp_path / "layer", tmp_path / "project", tmp_path / "outside"
     for folder in (layer / "a/b", project, outside):
         folder.mkdir(parents=True)
-    (layer / "a/b/evil").write_text("x")
+    (layer / "a/b/evil.csv").write_text("x")
     (project / "a").symlink_to(outside)
+    done, refused = applied(layer, project, named=[])
+    assert (done, len(refused)) == ([], 2)
+    assert (project / "a").is_symlink()
     done, _ = applied(layer, project)
     assert list(outside.iterdir()) == []
-    assert done == ["a", "a/b/evil"], "the link was replaced by a folder"
+    assert done == ["a", "a/b/evil.csv"], "the link was replaced by a folder"
     assert not (project / "a").is_symlink()
 
 
-@pytest.mark.parametrize("name", sorted(PROTECTED))
-def test_every_protected_name_is_protected_at_every_depth(name: str, tmp_path: Path) -> None:
-    layer, project = tmp_path / "layer", tmp_path / "project"
-    project.mkdir()
-    for place in (layer / name.upper() / "x", layer / "a/b" / name / "x"):
-        place.parent.mkdir(parents=True)
-        place.write_text("evil")
-    (layer / "a" / name).write_text("evil")
-    done, refused = applied(layer, project)
-    assert (done, len(refused)) == ([], 3)
-
-
-def test_the_places_where_any_host_looks_for_skills_are_protected() -> None:
-    folders: set[str] = set()
-    for name in profiles.names():
-        profile = profiles.build(profiles.load(name))
-        folders |= {
-            root.path.removeprefix("./").split("/")[0] for root in profile.roots if not root.path.startswith("~")
-        }
-    hidden = {folder for folder in folders if folder.startswith(".")} - {".config"}  # of a home, not of a project
-    assert len(hidden) > 5
-    assert hidden <= PROTECTED
-
-
-def applied(layer: Path, project: Path, most: int = 1000) -> tuple[list[str], list[str]]:
+def applied(
+    layer: Path, project: Path, most: int = 1000, named: Sequence[str] = ("**",)
+) -> tuple[list[str], list[str]]:
     descriptors = [os.open(path, os.O_RDONLY) for path in (layer, project)]
     try:
-        found = bring_back(descriptors[0], descriptors[1], most=most)
+        found = bring_back(descriptors[0], descriptors[1], named=named, most=most)
         return [change.path for change in found.applied], found.refused
     finally:
         for descriptor in descriptors:

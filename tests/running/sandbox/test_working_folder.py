@@ -1,7 +1,7 @@
 """A script works in the folder of the user: it reads it at its own path, and what it writes stays in memory."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,10 +50,12 @@ def made(outcome: Outcome) -> dict[str, bytes]:
     return {file.path: file.data for file in outcome.files}
 
 
-def work(case: Case, text: str = WORKS, *, write: bool = False) -> Outcome:
+def work(case: Case, text: str = WORKS, *, write: Sequence[str] | None = None) -> Outcome:
     place = str(case.box.project)
     files = {"given.txt": b"given"}
-    outcome = case.run(text, project=place, cwd=place, files=files, project_writable=write)
+    outcome = case.run(
+        text, project=place, cwd=place, files=files, project_writable=write is not None, project_named=write or ()
+    )
     assert outcome.exit_code == 0, outcome.stderr.decode()
     return outcome
 
@@ -81,7 +83,7 @@ def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(case: Ca
 
 def test_with_write_changes_come_back_and_given_files_do_not(case: Case) -> None:
     text = WORKS + 'open("given.txt", "a").write(" and changed")\n'
-    outcome = work(case, text, write=True)
+    outcome = work(case, text, write=["data.csv", "notes.txt", "sub/inner.txt"])
     kinds = {change.path: change.kind for change in outcome.changes}
     assert kinds == {"data.csv": "changed", "notes.txt": "deleted", "out.csv": "added", "sub/inner.txt": "added"}
     assert (case.box.project / "data.csv").read_text() == "a,b\nmore"
@@ -126,27 +128,29 @@ def test_a_folder_at_the_place_of_the_work_folder_moves_it(sandbox: BubblewrapRu
 
 
 def test_made_files_are_written_only_below_the_folder_and_over_nothing(tmp_path: Path) -> None:
-    (tmp_path / "there.txt").write_text("mine")
+    (tmp_path / "there.csv").write_text("mine")
     (tmp_path / "away").symlink_to(tmp_path.parent)
-    (tmp_path / "link.txt").symlink_to(tmp_path.parent / "outside.txt")
+    (tmp_path / "link.csv").symlink_to(tmp_path.parent / "outside.txt")
     names = [
-        *("ok.csv", "deep/er/ok.csv", "there.txt", "away/x", "link.txt", "../x", "/x", "a//b"),
-        *(".git/hooks/pre-commit", "sub/AGENTS.md", "new/SKILL.md", "new/x.py", "bare/HEAD", "bare/objects/a"),
-        "bare/refs/b",
+        *("ok.csv", "deep/er/ok.csv", "there.csv", "away/x.csv", "link.csv", "../x.csv", "/x.csv", "a//b.csv"),
+        *(".git/hooks/pre-commit", ".git/a.csv", "sub/AGENTS.md", "new/x.py", "THERE.CSV", "b.csv ", "\u200b.x/b.csv"),
     ]
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         refused = put_files(folder, dict.fromkeys(names, b"new"), replaces=False)
         assert set(names) - set(refused) == {"ok.csv", "deep/er/ok.csv"}, refused
-        assert (tmp_path / "there.txt").read_text() == "mine"
-        again = put_files(folder, {"there.txt": b"new", "link.txt": b"new"}, replaces=True)
+        assert (tmp_path / "there.csv").read_text() == "mine"
+        again = put_files(folder, {"there.csv": b"new", "link.csv": b"new"}, replaces=True)
+        assert put_files(folder, {"new/x.py": b"new", "x.py": b"new"}, replaces=False, named=["new/*"]).keys() == {
+            "x.py"
+        }
     finally:
         os.close(folder)
-    assert set(again) == {"link.txt"}
-    assert (tmp_path / "there.txt").read_text() == "new"
+    assert set(again) == {"link.csv"}
+    assert (tmp_path / "there.csv").read_text() == "new"
     found = {
         str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()
     }
-    assert found == {"there.txt", "ok.csv", "deep/er/ok.csv"}
+    assert found == {"there.csv", "ok.csv", "deep/er/ok.csv", "new/x.py"}
     assert not (tmp_path.parent / "outside.txt").exists()
-    assert not (tmp_path.parent / "x").exists()
+    assert not (tmp_path.parent / "x.csv").exists()

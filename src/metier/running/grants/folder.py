@@ -1,12 +1,15 @@
 """The folder of the user in which a script runs.
 
 A run happens in the working folder, which the script can read; what it writes there stays in memory. The home folder,
-what contains it, and folders of the system are not shown unless a rule or the person says so, because a script could
-read everything there. The invariant: what a question names is what the script is shown, and nothing else of the user.
+hidden folders in it, those of Metier, what contains one of these, and folders of the system are never shown, whoever
+asks: keys and settings are there. Folders that users share are shown only where a rule or the person says so. The
+invariant: what a question names is what the script is shown, and nothing else of the user.
 """
 
+import glob
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -17,11 +20,11 @@ from metier.policy.decide import Policy
 from metier.running.grants import RunGrant
 from metier.running.sandbox import Job, Outcome, is_within
 from metier.running.scripts import WantedRun
+from metier.values.grants import WRITES, Entry
 from metier.values.results import Request
 from metier.values.skill import JsonObject
 
 READS: Final = "run_project"
-WRITES: Final = "run_project_write"
 
 _SYSTEM: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys"),
@@ -33,7 +36,9 @@ _SHARED: Final = ("/home", "/root", "/tmp", "/var", "/Users")  # noqa: S108 - fo
 _NETWORK: Final = (
     "it ran in an empty folder, because it has the network; --folder or a rule that allows run_project shows yours"
 )
-_WAY_TO_WRITE: Final = "a run with --write, or a rule of the user that allows run_project_write, brings changes back"
+_WAY_TO_WRITE: Final = (
+    "a run with --write PATH, or a rule of the user that allows run_project_write with that path, brings changes back"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,8 @@ class FolderGrant(RunGrant):
     """The whole folder that it can read."""
     cwd: str = ""
     """The current folder, which is that folder or lies in it."""
+    named: tuple[str, ...] = ()
+    """What the script may change there besides adding data: globs, relative to that folder."""
     note: str = field(default="", compare=False)
     """Why there is no folder, if that may surprise."""
 
@@ -67,8 +74,17 @@ class FolderGrant(RunGrant):
     @classmethod
     def plan(cls, run: WantedRun) -> Self:
         chosen, tools = cls.chosen(run.settings, run.policy, run.request(READS), run.folder), run.allowed(cls.kind)
-        asked = bool(chosen.path) and run.write and WRITES not in tools
-        return replace(chosen, tools=(*tools, WRITES) if asked else tools, asked=asked)
+        if not chosen.path or not (run.write or WRITES in tools):
+            return replace(chosen, tools=tools)
+        ruled = run.policy.written(run.request(WRITES)) if WRITES in tools else ()
+        named = tuple(dict.fromkeys((*ruled, *map(chosen.inside, run.write_paths))))
+        asked = WRITES not in tools or named != ruled
+        return replace(chosen, tools=tuple(dict.fromkeys((*tools, WRITES))), named=named, asked=asked)
+
+    def inside(self, name: str) -> str:
+        """A glob relative to the current folder as one relative to the whole folder."""
+        below = os.path.relpath(self.cwd, self.path)
+        return name if below == "." else f"{glob.escape(storable_text(below))}/{name}"
 
     @classmethod
     def chosen(cls, settings: Settings, policy: Policy, about: Request, named: str | None = None) -> Self:
@@ -87,32 +103,36 @@ class FolderGrant(RunGrant):
         path = os.path.realpath(place.project) if by_rule and named is None else cwd
         if not is_within(cwd, path):
             path = cwd
-        flaw = _flaw(path)
-        why = flaw or ("" if by_rule or named is not None else _too_wide(path, place.home))
-        if why:
-            how = "" if flaw else "; --folder or a rule that allows run_project shows it"
-            return cls(note=f"it ran in an empty folder: {storable_text(path)} {why}{how}")
+        flaw, how = _flaw(path) or _private(path, settings), "work in another folder, or name one with --folder"
+        if not flaw and not by_rule and named is None and any(is_within(shared, path) for shared in _SHARED):
+            flaw = "holds the folders of users, which scripts are not shown by default"
+            how = "--folder or a rule that allows run_project shows it"
+        if flaw:
+            return cls(note=f"it ran in an empty folder: {storable_text(path)} {flaw}; {how}")
         return cls(path=path, cwd=cwd)
 
     def facts(self) -> Iterator[tuple[str, str]]:
         sees = "It sees only its own files and an empty work folder."
         if self.writable:
-            changes = "Its changes there come back as a list of plain files."
+            changes = (
+                f"New data files come back{', and every change to ' if self.named else ''}{', '.join(self.named)}."
+            )
             sees = f"It sees its own files, reads the folder {self.path} and writes to it. {changes}"
         elif self.path:
             kept = "What it changes there is dropped, and new files are kept aside."
             sees = f"It sees its own files and reads the folder {self.path}. {kept}"
         yield "Files", sees
 
-    def covers(self) -> Mapping[str, str]:
-        return {"writes" if self.writable else "reads": storable_text(self.path)} if self.path else {}
+    def covers(self) -> Mapping[str, Entry]:
+        named = {"changes": self.named} if self.named else {}
+        return {"writes" if self.writable else "reads": storable_text(self.path), **named} if self.path else {}
 
     def lasts(self) -> tuple[str, str]:
         doing = "writes to" if self.writable else "reads"
         return f"where it {doing} the folder {self.path}" if self.path else "", ""
 
     def shown(self) -> JsonObject:
-        return {"project": storable_text(self.path)}
+        return {"project": storable_text(self.path), "changes": self.named}
 
     def data(self) -> JsonObject:
         paths = {"path": storable_text(self.path), "cwd": storable_text(self.cwd)}
@@ -121,15 +141,12 @@ class FolderGrant(RunGrant):
     def into(self, job: Job, run: WantedRun) -> Job:
         if not self.path:
             return job
-        # A script never writes into folders that are searched for skills, even if it may write.
-        inside = self.path.rstrip("/") + "/"
-        roots = tuple(path.removeprefix(inside) for path in run.roots if path.startswith(inside))
-        return replace(job, project=self.path, project_writable=self.writable, project_protected=roots, cwd=self.cwd)
+        return replace(job, project=self.path, project_writable=self.writable, project_named=self.named, cwd=self.cwd)
 
     def notes(self, run: WantedRun, outcome: Outcome) -> Iterator[str]:
         if self.note:
             yield self.note
-        if outcome.refused and self.cwd and not self.writable:
+        if outcome.refused and self.cwd:
             yield _WAY_TO_WRITE
 
 
@@ -142,11 +159,27 @@ def _flaw(folder: str) -> str:
     return ""
 
 
-def _too_wide(folder: str, home: str) -> str:
-    """Why a folder is not shown by default, as the end of a sentence."""
-    real_home = os.path.realpath(home)
-    if folder == real_home:
-        return "is the home folder, which scripts are not shown by default"
-    if is_within(real_home, folder) or any(is_within(place, folder) for place in _SHARED):
-        return "holds the folders of users, which scripts are not shown by default"
+def _private(folder: str, settings: Settings) -> str:
+    """Why a real path is never shown, as the end of a sentence: it has what programs of the user keep or obey."""
+    home = os.path.realpath(settings.place.home)
+    if is_within(home, folder):
+        return "is or contains the home folder, which scripts are never shown"
+    own = filter(None, (settings.config_folder, settings.data_folder, settings.cache_folder))
+    if any(_meets(folder, os.path.realpath(place)) for place in own):
+        return "is, contains or belongs to a folder of Metier, which scripts are never shown"
+    below = is_within(folder, home) and os.path.relpath(folder, home).startswith(".")
+    if below or any(_meets(folder, place) for place in _linked(home)):
+        return "is, contains or belongs to a hidden folder of the home folder, which scripts are never shown"
     return ""
+
+
+def _meets(folder: str, other: str) -> bool:
+    return is_within(folder, other) or is_within(other, folder)
+
+
+def _linked(home: str) -> Iterator[str]:
+    """The real paths of hidden folders of the home folder that are links."""
+    with suppress(OSError), os.scandir(home) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.is_symlink() and entry.is_dir():
+                yield os.path.realpath(entry.path)

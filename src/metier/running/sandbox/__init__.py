@@ -92,9 +92,10 @@ class Job:
     project: str | None = None
     """A folder of the user that the script can read, at the path that it has on the host."""
     project_writable: bool = False
-    """Let the script write to the project. A sandbox applies its changes after the run, and only plain files."""
-    project_protected: Sequence[str] = ()
-    """Paths in a writable project, besides the ones that are always protected, whose changes are refused."""
+    """Let the script write to the project. A sandbox applies its changes after the run: new files of data formats, and
+    the plain files that are named."""
+    project_named: Sequence[str] = ()
+    """Globs of files in a writable project that the script may also add, change or delete; see `metier.files.globs`."""
     cwd: str | None = None
     """The current folder of the script: the project, or a folder in it. Without one, it is the work folder. With one,
     the script can write to the project in any case, but only in memory: unless `project_writable` is set, its new files
@@ -122,7 +123,7 @@ class Job:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "argv", tuple(self.argv))
-        object.__setattr__(self, "project_protected", tuple(self.project_protected))
+        object.__setattr__(self, "project_named", tuple(self.project_named))
         object.__setattr__(self, "hosts", tuple(self.hosts))
         if self.hosts:
             from metier.values.network import HostList

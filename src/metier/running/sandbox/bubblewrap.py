@@ -160,7 +160,13 @@ def _changes(sandbox: BuiltSandbox, ended: Ended, since: int) -> ProjectChanges 
         most = job.limits.files * ENTRIES_FACTOR
         given = given_files(job) if job.cwd is not None else {}
         return bring_back(
-            sandbox.layer, project, protected=job.project_protected, since_ns=since, most=most, given=given
+            sandbox.layer,
+            project,
+            named=job.project_named,
+            since_ns=since,
+            most=most,
+            kept=job.limits.files,
+            given=given,
         )
     finally:
         os.close(project)

@@ -1,48 +1,41 @@
 """Brings the changes that a script made to a project back from its writable layer, in one checked step.
 
 The layer is an overlay's upper folder in memory: files that were added or changed, a device with number 0 for each one
-that was deleted, and folders that may be marked as replaced. All of it is untrusted. Only plain files come back: no
-links, devices or special modes, nothing that a tool of the user executes or obeys by itself (see `PROTECTED`), and
-nothing in the folder of a skill or a repository. A file that somebody else changed during the run is left alone. The
-invariant: every difference in the layer is either applied or listed with the reason why not, and no path is followed
-through a link on the host.
+that was deleted, and folders that may be marked as replaced. All of it is untrusted. By itself, only a new file of a
+data format comes back (see `DATA`). Everything else comes back only if it was named before the run. Links, devices and
+special modes never do. A file that somebody else changed during the run is left alone. The invariant: every difference
+in the layer is either applied or listed with the reason why not, and no path is followed through a link on the host.
 """
 
 import os
 import stat
 import unicodedata
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from msgspec import Struct
 
 from metier.files.digests import digest_of
+from metier.files.globs import covers
 from metier.limits import MIB, WALK_DEPTH
 from metier.running.sandbox import WrittenFile
 from metier.values.results import ChangedFile
-from metier.values.skill import SKILL_FILE
 from metier.values.value import Value, field
 
-PROTECTED: Final = frozenset(
+DATA: Final = frozenset(
     (
-        # version control
-        *(".git", ".hg", ".svn", ".bzr", ".jj", ".gitmodules", ".gitattributes"),
-        # hooks, shells and editors
-        *(".husky", ".pre-commit-config.yaml", ".envrc", ".vscode", ".idea", ".devcontainer"),
-        # build servers
-        *(".github", ".gitlab-ci.yml", ".circleci"),
-        # agents, their skills and settings
-        *(".metier", ".agent", ".agents", ".skills", ".rip", ".copilot", ".claude", ".codex", ".gemini", ".opencode"),
-        *(".omp", ".codelia", ".remcochat", ".mycodeagent", ".pi", ".cursor", ".continue", ".windsurf", ".codeium"),
-        *(".roo", ".cline", ".goose", ".kiro", ".qwen", ".clinerules", ".cursorrules", ".windsurfrules", ".mcp.json"),
-        # instructions of agents
-        *("agents.md", "agents.override.md", "agent.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md"),
+        *(".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow"),
+        *(".xlsx", ".ods", ".docx", ".odt", ".pptx", ".odp", ".pdf"),
+        *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp"),
+        *(".wav", ".mp3", ".flac", ".ogg", ".mp4", ".webm"),
     )
 )
-"""Names, in lower case, that are protected at any depth: what version control, editors, agents, shells and build
-servers run or obey without being told to."""
+"""The suffixes of files that no program runs or obeys because of their names. Others hold results too, but also what
+tools look for: `package.json`, `AGENTS.md`, `requirements.txt`, `docker-compose.yml`, an `.svg` or `.html` with code.
+They have to be named."""
 
+_NOT_NAMED: Final = "it was not named before the run"
 _OPAQUE: Final = ("trusted.overlay.opaque", "user.overlay.opaque")
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDER: Final = READ | os.O_DIRECTORY
@@ -55,14 +48,21 @@ class ProjectChanges(Struct):
     applied: list[ChangedFile] = field(default_factory=list[ChangedFile])
     refused: list[str] = field(default_factory=list[str])
     made: list[WrittenFile] = field(default_factory=list[WrittenFile])
-    """Files that are kept and not written to the project."""
+    """Files that are kept and not written to the project, at most `room`."""
     left_out: list[str] = field(default_factory=list[str])
+    room: int = 1000
 
     def refuse(self, path: str, why: str) -> None:
         if len(self.refused) < REASONS:
             self.refused.append(f"{path}: {why}")
         elif len(self.refused) == REASONS:
             self.refused.append("and more")
+
+    def keep(self, path: str, data: bytes) -> None:
+        if len(self.made) < self.room:
+            self.made.append(WrittenFile(path, len(data), digest_of(data), data))
+        elif not self.left_out:
+            self.left_out.append(f"{path} and more: more than {self.room:,} files")
 
 
 class _Plan(Value):
@@ -73,6 +73,8 @@ class _Plan(Value):
     executable: bool = False
     folder: bool = False
     """Delete a folder, if it is empty by now."""
+    new: bool = False
+    """It comes back by itself, and replaces nothing."""
 
 
 class _TooMany(Exception):
@@ -83,22 +85,23 @@ def bring_back(
     layer: int,
     project: int,
     *,
-    protected: Collection[str] = (),
+    named: Sequence[str] = (),
     since_ns: int = 0,
     most: int = 20_000,
+    kept: int = 1000,
     given: Mapping[str, str] | None = None,
 ) -> ProjectChanges:
     """Apply the differences in an open layer to an open project, and return what was done.
 
-    `protected` has further paths that stay as they are. `since_ns` is when the run began: a file that changed
-    on the host after that is not overwritten. With more than `most` differences, nothing is applied. `given` has the
-    digests of files that were only put there for the run; what the script made of them is kept, but not applied.
+    `named` has globs of what may come back besides new data. `since_ns` is when the run began: a file that changed on
+    the host after that is not overwritten. With more than `most` differences, nothing is applied. At most `kept` of the
+    files that do not come back are kept. `given` has the digests of files that were only put there for the run; what
+    the script made of them is kept, but not applied.
     """
-    found = ProjectChanges()
-    paths = tuple(_plain(path) for path in protected)
+    found = ProjectChanges(room=kept)
     plans: list[_Plan] = []
     try:
-        for plan in _Layer(paths, found, given or {}).plans(layer, project):
+        for plan in _Layer(named, _Spellings(project), found, given or {}).plans(layer, project):
             plans.append(plan)
             if len(plans) > most:
                 raise _TooMany
@@ -111,39 +114,58 @@ def bring_back(
     return found
 
 
-def put_files(folder: int, files: Mapping[str, bytes], *, replaces: bool) -> dict[str, str]:
+def put_files(folder: int, files: Mapping[str, bytes], *, replaces: bool, named: Sequence[str] = ()) -> dict[str, str]:
     """Write files that a script made below an open folder, by path. Returns those that were not, with the reason.
 
-    What a tool of the user would execute or obey is left out here, too.
+    As for a project, only data is written unless it is named.
     """
-    names: dict[str, set[str]] = {}
-    for path in files:
-        parts = path.split("/")
-        for depth, part in enumerate(parts):
-            names.setdefault("/".join(parts[:depth]), set()).add(part)
+    spellings = _Spellings(folder)
     refused: dict[str, str] = {}
     for path, data in files.items():
-        why = _flaw(folder, path, names) or _put(folder, path, data, replaces=replaces)
+        why = _flaw(path, named, spellings) or _put(folder, path, data, replaces=replaces)
         if why:
             refused[path] = why
     return refused
 
 
-def _flaw(folder: int, path: str, names: Mapping[str, set[str]]) -> str:
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts):
+def is_data(path: str) -> bool:
+    """Whether a new file may come back by its path alone: it is data, in sight, and its name hides nothing."""
+    seen = path.isprintable() and not any(_plain(part).startswith(".") for part in path.split("/"))
+    return seen and os.path.splitext(path)[1].casefold() in DATA
+
+
+class _Spellings:
+    """Knows the names in a folder and below as file systems compare them that ignore case and Unicode form."""
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+        self._names: dict[str, dict[str, str]] = {}
+
+    def fits(self, path: str) -> bool:
+        """Whether no part of a path is another spelling of a name that is there, or that was asked about before."""
+        above = ""
+        for part in path.split("/"):
+            if above not in self._names:
+                self._names[above] = self._listed(above)
+            if self._names[above].setdefault(_plain(part), part) != part:
+                return False
+            above = f"{above}/{part}" if above else part
+        return True
+
+    def _listed(self, folder: str) -> dict[str, str]:
+        with suppress(OSError), _parent(self._folder, folder, create=False) as there:
+            return {_plain(name): name for name in os.listdir(there)}
+        return {}
+
+
+def _flaw(path: str, named: Sequence[str], spellings: _Spellings) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")):
         return "it is not a plain path"
-    if any(has_protected_name(part) for part in parts):
-        return "it is protected"
-    for depth in range(len(parts)):
-        above = "/".join(parts[:depth])
-        with suppress(OSError), _parent(folder, above, create=False) as there:
-            if what := _reserved({*os.listdir(there), *names[above]}):
-                return f"{above or '.'} is the folder of a {what}"
-            continue
-        if what := _reserved(names[above]):
-            return f"{above or '.'} would be the folder of a {what}"
-    return ""
+    if covers(named, path):
+        return ""
+    if not is_data(path):
+        return "it is not data by its name; `metier artifacts PATH --out DIR` writes it"
+    return "" if spellings.fits(path) else "a file whose name differs only in case or form exists"
 
 
 def _put(folder: int, path: str, data: bytes, *, replaces: bool) -> str:
@@ -165,8 +187,10 @@ def _put(folder: int, path: str, data: bytes, *, replaces: bool) -> str:
 class _Layer:
     """Walks a layer beside the project, and says what would change."""
 
-    def __init__(self, paths: Sequence[str], found: ProjectChanges, given: Mapping[str, str]) -> None:
-        self._paths, self._found, self._given = paths, found, given
+    def __init__(
+        self, named: Sequence[str], spellings: _Spellings, found: ProjectChanges, given: Mapping[str, str]
+    ) -> None:
+        self._named, self._spellings, self._found, self._given = named, spellings, found, given
 
     def plans(self, upper: int, lower: int | None, below: str = "", depth: int = 0) -> Iterator[_Plan]:
         """The changes in an open folder of the layer. `lower` is the same folder of the project, if it has one."""
@@ -176,9 +200,6 @@ class _Layer:
             self._found.refuse(below, f"more than {WALK_DEPTH} folders deep")
             return
         here = set(os.listdir(upper))
-        if what := _reserved(here | set(os.listdir(lower) if lower is not None else ())):
-            self._found.refuse(below or ".", f"it is the folder of a {what}")
-            return
         if lower is not None and _is_opaque(upper):
             for name in sorted(set(os.listdir(lower)) - here):
                 yield from self._deleted(lower, name, below + name, depth)
@@ -186,9 +207,6 @@ class _Layer:
             yield from self._entry(upper, lower, name, below + name, depth)
 
     def _entry(self, upper: int, lower: int | None, name: str, path: str, depth: int) -> Iterator[_Plan]:
-        if self._is_protected(path):
-            self._found.refuse(path, "it is protected")
-            return
         try:
             if path in self._given:
                 self._keep(upper, name, path)
@@ -201,15 +219,15 @@ class _Layer:
         """What the script made of a file that it was given."""
         if stat.S_ISREG(os.lstat(name, dir_fd=upper).st_mode):
             data, _ = _content(name, upper, unlock=True)
-            if (digest := digest_of(data)) != self._given[path]:
-                self._found.made.append(WrittenFile(path, len(data), digest, data))
+            if digest_of(data) != self._given[path]:
+                self._found.keep(path, data)
 
     def _difference(self, upper: int, lower: int | None, name: str, path: str, depth: int) -> Iterator[_Plan]:
         status = os.lstat(name, dir_fd=upper)
         before = lstat(name, lower)
         if stat.S_ISDIR(status.st_mode):
             if before is not None and not stat.S_ISDIR(before.st_mode):
-                yield _Plan(path, None)
+                yield from self._removed(path)
             with _opened(name, upper, unlock=True) as inner:
                 if before is not None and stat.S_ISDIR(before.st_mode) and lower is not None:
                     with _opened(name, lower) as beside:
@@ -238,47 +256,34 @@ class _Layer:
                         return  # only its times or its owner differ
             elif stat.S_ISDIR(before.st_mode):
                 yield from self._deleted(lower, name, path, depth)
-        yield _Plan(path, data, executable)
+        if covers(self._named, path):
+            yield _Plan(path, data, executable)
+        elif before is None and is_data(path) and self._spellings.fits(path):
+            yield _Plan(path, data, new=True)
+        else:
+            self._found.refuse(path, _NOT_NAMED)
+            self._found.keep(path, data)
+
+    def _removed(self, path: str, *, folder: bool = False) -> Iterator[_Plan]:
+        if covers(self._named, path):
+            yield _Plan(path, None, folder=folder)
+        elif not folder:
+            self._found.refuse(path, _NOT_NAMED)
 
     def _deleted(self, lower: int, name: str, path: str, depth: int) -> Iterator[_Plan]:
         """The deletion of a file, or of every file below a folder."""
         status = lstat(name, lower)
         if status is None:
             return
-        if self._is_protected(path):
-            self._found.refuse(path, "it is protected")
-        elif not stat.S_ISDIR(status.st_mode):
-            yield _Plan(path, None)
+        if not stat.S_ISDIR(status.st_mode):
+            yield from self._removed(path)
         elif depth > WALK_DEPTH:
             self._found.refuse(path, f"more than {WALK_DEPTH} folders deep")
         else:
             with _opened(name, lower) as inner:
-                if what := _reserved(os.listdir(inner)):
-                    self._found.refuse(path, f"it is the folder of a {what}")
-                    return
                 for below in sorted(os.listdir(inner)):
                     yield from self._deleted(inner, below, f"{path}/{below}", depth + 1)
-            yield _Plan(path, None, folder=True)
-
-    def _is_protected(self, path: str) -> bool:
-        plain = _plain(path)
-        if has_protected_name(plain):
-            return True
-        return any(plain == one or plain.startswith(f"{one}/") for one in self._paths)
-
-
-def has_protected_name(path: str) -> bool:
-    """Whether the last part of a path is one of `PROTECTED`, or would be for a file system that compares loosely."""
-    return _plain(path).rpartition("/")[2] in PROTECTED
-
-
-def _reserved(names: Collection[str]) -> str:
-    """What a folder with these names is, if nothing in it may change. Git takes any folder with its files for a
-    repository, and runs the programs that are named there."""
-    plain = {_plain(name) for name in names}
-    if SKILL_FILE.lower() in plain:
-        return "skill"
-    return "repository" if {"head", "objects", "refs"} <= plain else ""
+            yield from self._removed(path, folder=True)
 
 
 def _plain(path: str) -> str:
@@ -354,9 +359,9 @@ def _apply(project: int, plan: _Plan, since_ns: int, found: ProjectChanges) -> N
                     os.rmdir(name, dir_fd=parent)
                 return
             before = lstat(name, parent)
-            if before is not None and before.st_ctime_ns > since_ns > 0:
-                found.refuse(plan.path, "it was changed by somebody else during the run")
-            elif plan.data is not None:
+            if before is not None and (plan.new or before.st_ctime_ns > since_ns > 0):
+                raise FileExistsError(0, "it was changed by somebody else during the run")
+            if plan.data is not None:
                 _replace(parent, name, plan.data, plan.executable, before)
                 kind = "added" if before is None else "changed"
                 found.applied.append(ChangedFile(plan.path, kind, len(plan.data), digest_of(plan.data)))
@@ -365,6 +370,8 @@ def _apply(project: int, plan: _Plan, since_ns: int, found: ProjectChanges) -> N
                 found.applied.append(ChangedFile(plan.path, "deleted"))
     except OSError as error:
         found.refuse(plan.path, error.strerror or "it cannot be written")
+        if plan.data is not None:
+            found.keep(plan.path, plan.data)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ _RUNTIME_HINT: Final = (
 )
 _SUPPORTED: Final = frozenset(
     (
-        *("skill_dir", "script", "argv", "stdin", "env", "network", "project", "project_protected", "cwd", "files"),
+        *("skill_dir", "script", "argv", "stdin", "env", "network", "project", "project_named", "cwd", "files"),
         *("limits", "tree", "on_started", "on_attempt", "stop"),
     )
 )

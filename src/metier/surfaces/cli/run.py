@@ -1,6 +1,8 @@
 """`run`, `artifacts` and `env`: a script of a skill, the files that scripts made, and the packages that they import."""
 
+import glob
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, TypedDict, cast
 
@@ -56,6 +58,7 @@ class PlacedFiles(Value):
     "metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv",
     "metier run csv-profile scripts/profile_csv.py --out results data.csv",
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
+    "metier run formatter scripts/format.py --write 'src/**/*.py' --write notes.md",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
     prints=RanScript | PlacedFiles,
     sessions=True,
@@ -65,7 +68,13 @@ class PlacedFiles(Value):
 @click.argument("arguments", nargs=-1, metavar="[--] [ARG]...")
 @option("--yes", "Allow this run without being asked.")
 @option("--stdin", "Pass standard input on to the script.")
-@option("--write", "Bring the script's changes to the folder back.")
+@option(
+    "--write [GLOB]",
+    "Bring new data files back, and every change to what the glob names.",
+    many=True,
+    is_flag=False,
+    flag_value="",
+)
 @option("--file PATH", "Put a copy of this file there.", "files", many=True)
 @option("--out DIR", "Write the files that the script made into this folder.")
 @option("--force", "Let --out replace files.")
@@ -76,6 +85,7 @@ def run_command(
     context: Context,
     yes: bool,
     stdin: bool,
+    write: tuple[str, ...],
     files: tuple[str, ...],
     out: str | None,
     force: bool,
@@ -87,8 +97,10 @@ def run_command(
 
     You are asked before it runs, unless a rule in [permissions] allows it. Without a terminal, pass --yes.
 
-    It runs in the current folder, which it can read. What it changes there is dropped unless --write is given, and what
-    it makes is kept: `metier artifacts` lists and fetches it. The home folder is shown only with --folder.
+    It runs in the current folder, which it can read. What it changes there is dropped unless --write names it, and what
+    it makes is kept: `metier artifacts` lists and fetches it. The home folder is never shown.
+
+    With --write alone, new data files such as tables and pictures come back. Put it after the script.
 
     A host is a name such as api.github.com or *.example.org, on the ports 80 and 443 unless a port follows it.
     """
@@ -98,7 +110,9 @@ def run_command(
     session.policy.allow = (*session.policy.allow, *rules)
     if folder is not None:
         session.run_in(_existing(folder))
-    operation = Run(stdin=standard_input() if stdin else None, files=given or None, **fields)
+    named = tuple(filter(None, write))
+    given_in = standard_input() if stdin else None
+    operation = Run(stdin=given_in, files=given or None, write=bool(write), write_paths=named or None, **fields)
     try:
         result = session.perform(operation, unasked=yes or operation.by == "model" or asking.at_terminal() is not None)
     except Unconfirmed as error:
@@ -106,7 +120,7 @@ def run_command(
     ran = RanScript(result, session.id)
     placed = None
     if out is not None:
-        placed = write_out({one.path: one.data for one in result.artifacts}, out, force=force)
+        placed = write_out({one.path: one.data for one in result.artifacts}, out, named, force=force)
     if context.as_json:
         output.json_out(ran if placed is None else PlacedFiles(ran, placed.written, placed.refused))
     else:
@@ -125,9 +139,18 @@ def _show(result: RunResult, session: Session, *, listed: bool) -> None:
         for artifact in result.artifacts:
             click.echo(f"made {printable(artifact.path)} ({artifact.size:,} bytes, {artifact.digest})", err=True)
         if result.artifacts:
-            click.echo(f"`metier artifacts --session {printable(session.id)} --out DIR` fetches what it made", err=True)
+            click.echo(f"`{_fetching(result, session)}` fetches what it made", err=True)
     for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
         click.echo(f"note: {printable(note)}", err=True)
+
+
+def _fetching(result: RunResult, session: Session) -> str:
+    """The command that fetches all that was kept. What is not data is named, so that it is written."""
+    from metier.running.sandbox.changes import is_data
+
+    names = [one.path if one.path.isprintable() else one.digest for one in result.artifacts]
+    words = [] if all(map(is_data, names)) else ["--", *names]
+    return shlex.join(["metier", "artifacts", "--session", session.id, "--out", "DIR", *words])
 
 
 def _existing(folder: str) -> str:
@@ -170,8 +193,8 @@ class Placed(NamedTuple):
     refused: list[str]
 
 
-def write_out(files: Mapping[str, bytes], folder: str, *, force: bool) -> Placed:
-    """Write files that a script made into a folder. Nothing is written outside of it."""
+def write_out(files: Mapping[str, bytes], folder: str, named: Sequence[str], *, force: bool) -> Placed:
+    """Write files that a script made into a folder: data, and what is named. Nothing is written outside of it."""
     from metier.running.sandbox.changes import put_files
 
     try:
@@ -180,7 +203,7 @@ def write_out(files: Mapping[str, bytes], folder: str, *, force: bool) -> Placed
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror}", key="--out") from error
     try:
-        refused = put_files(opened, files, replaces=force)
+        refused = put_files(opened, files, replaces=force, named=named)
     finally:
         os.close(opened)
     return Placed(
@@ -198,27 +221,27 @@ def report(placed: Placed) -> None:
 
 
 @command("artifacts", "metier artifacts", "metier artifacts --session ID --out results", prints=list[MadeFile])
-@click.argument("name", required=False)
+@click.argument("names", nargs=-1, metavar="[--] [NAME]...")
 @option("--out DIR", "Write the files into this folder.")
 @option("--force", "Let --out replace files.")
-def artifacts_command(context: Context, name: str | None, out: str | None, force: bool) -> int | None:
+def artifacts_command(context: Context, names: tuple[str, ...], out: str | None, force: bool) -> int | None:
     """List the files that scripts made, and fetch them.
 
     NAME is the path of a file, or the beginning of its digest. Without --out, the bytes of that file go to standard
-    output; of several, those of the latest. Without NAME, --out takes all files of one --session.
+    output; of several, those of the latest. Without NAME, --out takes the data files of one --session. What is no data
+    by its name, such as a script or a page, is written only if it is named.
     """
     with context.open_store() as store:
         found = made_files(store, context.session)
-        if name is not None:
-            found = [one for one in found if one.path == name or (len(name) > 9 and one.digest.startswith(name))]
-            if not found:
-                raise ResourceNotFound(name)
-            found = found[:1]
+        if names:
+            if out is None and len(names) > 1:
+                raise ConfigError("several files need a folder to be written to", key="--out")
+            found = list({one.path: one for name in names for one in _named_files(found, name)}.values())
         if out is not None:
-            if name is None and context.session is None:
+            if not names and context.session is None:
                 raise ConfigError("name a file, or a --session whose files are meant", key="--out")
             latest = {one.path: store.get_artifact(one.digest) for one in reversed(found)}
-            placed = write_out(latest, out, force=force)
+            placed = write_out(latest, out, [glob.escape(one.path) for one in found if names], force=force)
             if context.as_json:
                 output.json_out(found)
             report(placed)
@@ -227,7 +250,7 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
             return bool(placed.refused)
         if context.as_json:
             output.json_out(found)
-        elif name is not None:
+        elif names:
             click.echo(store.get_artifact(found[0].digest), nl=False)
         elif found:
             rows = [(output.moment(one.at_ms), one.skill, one.path, f"{one.size:,}", one.session) for one in found]
@@ -235,6 +258,14 @@ def artifacts_command(context: Context, name: str | None, out: str | None, force
         elif not context.quiet:
             context.note(_NONE)
     return None
+
+
+def _named_files(found: Sequence[MadeFile], name: str) -> list[MadeFile]:
+    """The files of a name, or with a digest that begins with it, the latest last. There is at least one."""
+    named = [one for one in reversed(found) if one.path == name or (len(name) > 9 and one.digest.startswith(name))]
+    if not named:
+        raise ResourceNotFound(name)
+    return named
 
 
 # --- env: the packages that scripts import ---
