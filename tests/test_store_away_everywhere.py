@@ -11,7 +11,7 @@ from worlds import World
 pytest_plugins = ["store_fixtures"]
 
 RULES = """[permissions]
-allow = [{tool = "skill_run"}, {tool = "run_project_write"}, {tool = "run_unsandboxed"}]
+allow = [{tool = "skill_run"}, {tool = "run_project_write", path = "marks"}, {tool = "run_unsandboxed"}]
 """
 SCRIPT = "#!/bin/sh\necho ran >>marks\n"
 

@@ -112,7 +112,7 @@ def context_file_refused(world: World) -> dict[str, object]:
 
 
 def rule_dropped(world: World) -> dict[str, object]:
-    return {"settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
+    return {"profile": "codelia", "settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
 
 
 def rule_wrong(world: World) -> dict[str, object]:
@@ -186,6 +186,17 @@ def test_an_inline_command_is_reported_by_validate(world: World) -> None:
     assert [d["code"] for s in json.loads(result.stdout)["skills"] for d in s["diagnostics"]] == ["inline-command"]
 
 
+def test_a_rule_for_a_skill_that_is_not_here_is_reported_by_doctor(world: World) -> None:
+    world.skill(f"{SKILLS}/deploy")
+    (world.home / ".config/metier").mkdir(parents=True)
+    rules = '[permissions]\ndeny = [{tool = "skill_run", skill_name = "deplyo"}]\n'
+    (world.home / ".config/metier/config.toml").write_text(rules)
+    place = ["--cwd", str(world.project), "--home", str(world.home)]
+    shown = json.loads(CliRunner().invoke(cli, ["doctor", "--json", *place]).stdout)["diagnostics"]
+    (found,) = (one for one in shown if one["code"] == "rule-without-skill")
+    assert "did you mean deploy?" in found["message"]
+
+
 AUTHORS: dict[str, dict[str, Any]] = {
     # what only a strict validation reports
     "byte-order-mark": {"text": "\ufeff---\nname: x\ndescription: Use when asked.\n---\n"},
@@ -208,7 +219,7 @@ def test_a_strict_validation_reports_the_code(world: World, code: str) -> None:
 
 
 def test_every_documented_code_is_met_in_a_test() -> None:
-    assert {*CASES, *AUTHORS, "inline-command"} == set(codes()["diagnostics"])
+    assert {*CASES, *AUTHORS, "inline-command", "rule-without-skill"} == set(codes()["diagnostics"])
 
 
 REPORTERS = {"Diagnostic": 0, "report": 0, "finding": 0, "failed": 0, "failed_row": 1, "Unusable": 0, "failure": 1}

@@ -358,7 +358,7 @@ def test_what_a_script_changes_in_the_project_is_recorded_and_replays(world: Wor
     (world.project / "tools").mkdir()
     store = MemoryStore()
     skills = world.discover(roots=[world.project / "tools"])
-    rules = {"allow": [{"tool": "skill_run"}, {"tool": "run_project_write"}]}
+    rules = {"allow": [{"tool": "skill_run"}, {"tool": "run_project_write", "path": "*.txt"}]}
     session = skills.session(store=store, policy=rules, runner=runner(name))
     result = session.run("tell", "scripts/main.sh")
     assert [(one.path, one.kind) for one in result.changes] == [("made.txt", "added")]

@@ -5,7 +5,6 @@ skill and which are only reported. `codes.toml` describes every diagnostic code 
 """
 
 import functools
-import json
 import os
 import re
 import unicodedata
@@ -279,6 +278,8 @@ class _Judge:
             return
         hint = "write it as `Read Write Bash(git add *)`"
         if malformed := split_tools(tools)[1]:
+            import json  # few catalogs need it
+
             shown = ", ".join(json.dumps(part, default=str)[:40] for part in malformed[:3])
             message = f"`allowed-tools` has what is no entry, and it allows nothing: {shown}"
             self.report("allowed-tools-form", self.rules.optional_breach, message, "allowed-tools", hint)

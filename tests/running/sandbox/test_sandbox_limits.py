@@ -265,7 +265,7 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(case: C
     text = """
         import os
         print(open("/skill/data.txt").read(), open("/project/notes.txt").read()[:17])
-        with open("/project/new", "w") as file: file.write("x")
+        with open("/project/new.csv", "w") as file: file.write("x")
     """
     script = case.box.script("run.py", text, mode=0o600)
     for path in (
@@ -284,7 +284,7 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(case: C
     outcome = as_user(case.identity, lambda: case.runner.run(job))
     assert outcome.stdout == b"as shipped\n project/notes.txt\n", outcome.stderr
     owner = case.box.project.stat()
-    made = (case.box.project / "new").stat()
+    made = (case.box.project / "new.csv").stat()
     assert (made.st_uid, made.st_gid) == (owner.st_uid, owner.st_gid)
 
 

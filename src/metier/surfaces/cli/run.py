@@ -58,7 +58,7 @@ class PlacedFiles(Value):
     "metier run csv-profile scripts/profile_csv.py --file ~/q3.csv q3.csv",
     "metier run csv-profile scripts/profile_csv.py --out results data.csv",
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
-    "metier run formatter scripts/format.py --write 'src/**/*.py' --write notes.md",
+    "metier run csv-profile scripts/profile_csv.py --yes --write '*.md' data.csv",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
     prints=RanScript | PlacedFiles,
     sessions=True,
