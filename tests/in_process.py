@@ -1,6 +1,6 @@
 """The surfaces of Metier in this process: what a person or a model reads of the answer to an operation.
 
-Each is a function that opens a session on a world and takes steps in it.
+Each is a function that opens a session on a world, or on an `App` of it, and takes steps in it.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ Ask = Callable[[str, Mapping[str, object]], str]
 """Takes the name of an operation and its fields, and returns the answer as text."""
 
 
-def in_python(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
-    session = app_of(world).session()
+def in_python(world: World, run: Run, steps: Callable[[Ask], None], app: App | None = None) -> None:
+    session = (app or app_of(world)).session()
 
     def say(name: str, fields: Mapping[str, object]) -> str:
         kind = OPERATIONS[name]
@@ -40,8 +40,8 @@ def in_python(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
     steps(say)
 
 
-def over_json_rpc(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
-    client = Dispatcher(app_of(world))
+def over_json_rpc(world: World, run: Run, steps: Callable[[Ask], None], app: App | None = None) -> None:
+    client = Dispatcher(app or app_of(world))
     message = {"jsonrpc": "2.0", "id": 1}
     steps(
         lambda name, fields: (
@@ -50,17 +50,17 @@ def over_json_rpc(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
     )
 
 
-def over_http(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
-    with TestClient(build(app_of(world), watch=False), base_url="http://127.0.0.1") as client:
+def over_http(world: World, run: Run, steps: Callable[[Ask], None], app: App | None = None) -> None:
+    with TestClient(build(app or app_of(world), watch=False), base_url="http://127.0.0.1") as client:
         place = f"/api/sessions/{client.post('/api/sessions', json={}).json()['session_id']}"
         steps(lambda name, fields: client.post(f"{place}/{name}", json=on_wire(fields)).text)
 
 
-def over_mcp(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
-    app = app_of(world)
+def over_mcp(world: World, run: Run, steps: Callable[[Ask], None], app: App | None = None) -> None:
+    served = app or app_of(world)
 
     async def talk(name: str, fields: Mapping[str, object]) -> str:
-        async with Client(McpServer(app, watch=False, session_id="mine"), cache=None) as client:
+        async with Client(McpServer(served, watch=False, session_id="mine"), cache=None) as client:
             try:
                 return json.dumps(await ask(client, f"metier/{name}", **on_wire(fields)))
             except MCPError as error:

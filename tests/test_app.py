@@ -1,14 +1,22 @@
-"""What servers share: catalogs by directory, sessions by id, one store for many hosts."""
+"""What servers share: catalogs by directory, sessions by id, one store for many hosts, one policy and who answers."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
-from metier.app import CHANGED, App
+from calling import Run, caller
+from in_process import SURFACES, Ask, in_python, over_json_rpc
+from metier import App, ConfigError, Request
+from metier.app import CHANGED
 from metier.record.store import open_store
 from metier.replay import from_store, replay
 from metier.session.session import Session
+from metier.surfaces.rpc import Dispatcher
+from metier.surfaces.web.api import build
 from patience import PATIENCE
 from worlds import World
 
@@ -119,3 +127,81 @@ def test_what_a_turn_opened_and_put_in_holds_in_another_host(world: World, trail
     assert other.system_prompt("base") == one.system_prompt("base")
     other.end_turn()
     assert "# Notes for today" not in taken_up(one.id).system_prompt("base")
+
+
+# --- one policy for all surfaces, and one way to ask ---
+
+
+@pytest.fixture
+def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return caller(world, capsys, monkeypatch)
+
+
+RULES = {"deny": [{"tool": "skill_load", "skill_name": "locks"}], "ask": [{"tool": "skill_load", "skill_name": "gate"}]}
+
+
+@pytest.mark.parametrize("surface", SURFACES[:-1])
+@pytest.mark.parametrize("answer", [True, False, "async yes", "async no"])
+def test_the_policy_and_the_answers_of_an_app_hold_on_every_surface(
+    world: World, run: Run, surface: Callable[..., None], answer: bool | str
+) -> None:
+    for name in ("gate", "locks", "open"):
+        world.skill(f"{SKILLS}/{name}", body=f"# The body of {name}\n")
+    asked: list[str | None] = []
+
+    def approve(request: Request) -> bool:
+        asked.append(request.skill_name)
+        return bool(answer)
+
+    async def asynchronous(request: Request) -> bool:
+        asked.append(request.skill_name)
+        return answer == "async yes"
+
+    is_async = isinstance(answer, str)
+    app = App(
+        world.project, home=world.home, store="memory:", policy=RULES, approve=asynchronous if is_async else approve
+    )
+
+    def steps(say: Ask) -> None:
+        assert "The body of open" in say("load", {"name": "open", "by": "model"})
+        assert "The body of locks" not in say("load", {"name": "locks", "by": "model"})
+        assert "locks" not in say("prompt", {})
+        can_await = surface not in (in_python, over_json_rpc)
+        if is_async and not can_await:
+            with pytest.raises(TypeError, match="approve is asynchronous") if surface is in_python else nullcontext():
+                assert "something went wrong" in say("load", {"name": "gate", "by": "model"})
+        else:
+            shown = "The body of gate" in say("load", {"name": "gate", "by": "model"})
+            assert shown == (answer in (True, "async yes"))
+        assert asked == ([] if is_async and not can_await else ["gate"])
+
+    surface(world, run, steps, app)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_client_that_can_answer_is_not_asked_instead_of_the_app(world: World, answer: bool) -> None:
+    world.skill(f"{SKILLS}/gate", body="# The body of gate\n")
+    app = App(world.project, home=world.home, store="memory:", policy=RULES, approve=lambda request: answer)
+
+    class Client:
+        def ask(self, params: object, seconds: int) -> str:
+            raise AssertionError("the client was asked")
+
+    client = Dispatcher(app, questions=Client())  # pyright: ignore[reportArgumentType]
+    session = client.create(None, asks=True, seconds=5)
+    assert session.call("skill_load", {"name": "gate"}).ok == answer
+
+
+def test_search_and_the_page_of_rules_follow_the_policy_of_the_app(world: World) -> None:
+    world.skill(f"{SKILLS}/gate")
+    app = App(world.project, home=world.home, store="memory:", policy={"deny": [{"tool": "skill_search"}]})
+    with TestClient(build(app, watch=False), base_url="http://127.0.0.1") as client:
+        assert client.get("/api/search", params={"q": "gate"}).status_code == 403
+        page = client.get("/rules").text
+    assert "skill_search" in page
+    assert "program" in page
+
+
+def test_a_mistake_in_the_policy_of_an_app_is_raised_at_once(world: World) -> None:
+    with pytest.raises(ConfigError, match="skill_laod"):
+        App(world.project, home=world.home, store="memory:", policy={"deny": [{"tool": "skill_laod"}]})

@@ -7,6 +7,7 @@ the help of the command line pays for none of them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from metier.app import App
     from metier.errors import (
         AmbiguousSkill,
         BadArguments,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "metier.app": "App",
     "metier.search": "CatalogRanker Ranker Reranker",
     "metier.errors": (
         "AmbiguousSkill BadArguments BinaryResource ConfigError InstallError InvalidSkill InvocationError "
@@ -90,6 +92,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 __all__ = [
     "AmbiguousMention",
     "AmbiguousSkill",
+    "App",
     "Artifact",
     "BadArguments",
     "BinaryResource",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from metier.hosts.settings import resolve
 from metier.policy.asking import Approve
+from metier.policy.decide import Policy
 from metier.policy.remembered import rules_without_skill
 from metier.record import telemetry
 from metier.record.events import check_session_id
@@ -66,8 +67,19 @@ class App:
         store: str | Store | None = None,
         surface: str = "python",
         source: SkillSource | None = None,
+        policy: Policy | Mapping[str, object] | None = None,
+        approve: Approve | None = None,
         keeps_bound: bool = False,
     ) -> None:
+        """The first arguments are those of `Skills.discover`.
+
+        Args:
+            store: A `Store` or its URL. The store of the configuration by default.
+            surface: The surface that uses the sessions, for the record.
+            policy: The policy of every session: a `Policy`, or its settings. That of the configuration by default.
+            approve: Answers what policy asks, in every session and on every surface. Clients are not asked then.
+            keeps_bound: Whether old sessions are deleted as the settings `store_days` and `store_megabytes` say.
+        """
         self._profile, self._home, self._source = profile, home, source
         self._roots, self._overrides = roots, settings
         self.defaults: SessionDefaults = {}
@@ -81,6 +93,12 @@ class App:
             store if store is not None and not isinstance(store, str) else open_store(store or self.config.store)
         )
         self.surface = surface
+        self.given_policy = policy
+        """The policy that was given, if one was."""
+        if policy is not None:
+            self.policy()  # a mistake in it is raised here
+        self.approve = approve
+        """Who answers instead of clients, if somebody does."""
         self.runner: Runner | None = None
         """The runner for scripts in every session. `None` means the machine's own sandbox."""
         self._lock = threading.RLock()
@@ -161,6 +179,7 @@ class App:
         """The session with this id, as its events say. Without an id, a new session.
 
         `cwd`, `tools`, `preload`, `only` and `has_read_tool` are the initial options of a session, and kept with it.
+        `approve` answers in this session instead of the app's.
         With `is_new`, the caller knows that nothing was recorded under the id, so the store is not asked.
         """
         wanted = check_session_id(id) if id else random_ids()
@@ -174,13 +193,13 @@ class App:
             opened = read_state(self.store, wanted) if id and not is_new else OpenedState(SessionState())
             limited = only if only is not None else self.defaults.get("only")
             usual = self.defaults.get("preload", ())  # what a caller limits is limited for the defaults, too
-            session = open_session(
-                self.skills(cwd if cwd is not None else opened.options.get("cwd")),
-                self.store,
+            session = self.skills(cwd if cwd is not None else opened.options.get("cwd")).session(
                 id=wanted,
-                opened=opened,
-                cwd=cwd,
-                approve=approve,
+                policy=self.given_policy,
+                store=self.store,
+                state=opened,
+                cwd=os.fspath(cwd) if cwd is not None else None,
+                approve=approve or self.approve,
                 tools=tools,
                 preload=preload or [name for name in usual if limited is None or name in limited],
                 only=limited,
@@ -196,6 +215,10 @@ class App:
                     self._sessions.popitem(last=False)
             return session
 
+    def policy(self, skills: Skills | None = None) -> Policy:
+        """The policy of sessions with these skills, by default those of the app's own folder."""
+        return Policy.of(self.given_policy, skills.settings if skills is not None else self.config)
+
     def exists(self, session_id: str) -> bool:
         return session_id in self._sessions or self.store.last_seq(session_id) >= 0
 
@@ -203,47 +226,6 @@ class App:
         if self._keeper is not None:
             self._keeper.stop()
         self.store.close()
-
-
-def open_session(
-    skills: Skills,
-    store: Store,
-    *,
-    id: str | None,  # noqa: A002 - the public name of the argument
-    opened: OpenedState | None,
-    cwd: PathLike | None = None,
-    approve: Approve | None = None,
-    tools: bool | None = None,
-    preload: Sequence[str] = (),
-    only: Sequence[str] | None = None,
-    has_read_tool: bool | None = None,
-    surface: str,
-    runner: Runner | None = None,
-    store_required: bool = True,
-    applies: Collection[str] | None = None,
-) -> Session:
-    """Open a session on a store: a new one, or one that continues as its events say.
-
-    A session keeps its initial options unless new ones are given here. `preload` applies only to new sessions. `opened`
-    is the session as the store has it.
-    """
-    known = opened.options if opened is not None else {}
-    is_new = opened is None or opened.state.seq < 0
-    return skills.session(
-        id=id,
-        store=store,
-        approve=approve,
-        tools=tools if tools is not None else known.get("tools", True),
-        preload=preload if is_new else (),
-        only=only if only is not None else known.get("only"),
-        has_read_tool=has_read_tool if has_read_tool is not None else known.get("has_read_tool", True),
-        state=opened,
-        surface=surface,
-        cwd=os.path.abspath(cwd) if cwd is not None else known.get("cwd"),
-        runner=runner,
-        store_required=store_required,
-        applies=applies,
-    )
 
 
 def _same_shape(session: Session, approve: Approve, tools: bool | None) -> bool:

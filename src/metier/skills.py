@@ -388,10 +388,10 @@ class Skills:
         policy: "Policy | Mapping[str, object] | None" = None,
         store: "str | Store | None" = None,
         approve: "Approve | None" = None,
-        tools: bool = True,
+        tools: bool | None = None,
         preload: Sequence[str] = (),
         only: Sequence[str] | None = None,
-        has_read_tool: bool = True,
+        has_read_tool: bool | None = None,
         state: "Mapping[str, object] | OpenedState | None" = None,
         files: "Files | None" = None,
         runner: "Runner | None" = None,
@@ -405,18 +405,19 @@ class Skills:
         """Open a session with these skills.
 
         Args:
-            id: The session's id. A new one by default. A session that the store has goes on as its events say.
+            id: The session's id. A new one by default. A session that the store has goes on as its events say, with its
+                `tools`, `only`, `has_read_tool` and `cwd` unless new ones are given here.
             policy: A `Policy`, or its settings. By default, the permissions of the configuration apply.
             store: A `Store` or its URL. With a store, everything needed to replay the session is kept, unless policy
                 redacts it. Without one, events live as long as the session.
             approve: Called with a `Request` when policy requires a person's approval. It returns `True`, `"once"` or
                 `"always"` for yes, `False`, `None` or `"no"` for no; anything else raises `TypeError`. It may be a
                 coroutine function if you call the asynchronous methods. The session's lock is not held meanwhile.
-            tools: Whether the model can call tools.
-            preload: Names of skills that are in the system prompt from the first request on. With `only`, each must be
-                one of those.
+            tools: Whether the model can call tools. It can by default.
+            preload: Names of skills that are in the system prompt from the first request of a new session on. With
+                `only`, each must be one of those.
             only: Limit the session to skills with these names.
-            has_read_tool: Whether the host gives its model a tool that reads files.
+            has_read_tool: Whether the host gives its model a tool that reads files. It does by default.
             state: A dict from an earlier `session.state()`, for a session that goes on without its store.
             files: The source of the skills' files. The disk by default.
             runner: The runner for scripts. The machine's own sandbox by default.
@@ -434,38 +435,39 @@ class Skills:
         from metier.files.source import DiskFiles
         from metier.policy.decide import Policy
         from metier.record.events import check_session_id
+        from metier.record.state import OpenedState, SessionState, reopened
         from metier.record.store import open_store
         from metier.record.writer import random_ids, system_clock
         from metier.running.world import LiveWorld
         from metier.session.session import Session
 
-        if policy is None:
-            policy = Policy.configured(self.settings)
-        elif isinstance(policy, Policy):
-            policy = policy.under(self.settings)
-        else:
-            own = self.settings.own_profile
-            policy = Policy.from_settings(policy, self.profile, names_for=lambda _: own)
+        rules = Policy.of(policy, self.settings)
         if files is None and self._source is not None:
             files = self._source.files()
         if applies is not None:
-            policy = dataclasses.replace(policy, applies=frozenset(applies))
+            rules = dataclasses.replace(rules, applies=frozenset(applies))
+        if isinstance(store, str):
+            store = open_store(store)
+        if state is None and id and store is not None:
+            state = reopened(store, check_session_id(id), required=store_required)
+        opened = state if isinstance(state, OpenedState) else OpenedState(SessionState())
+        known = opened.options
         return Session(
             self,
             id=check_session_id(id) if id else None,
-            policy=policy.with_answers_of(self.settings),
-            store=open_store(store) if isinstance(store, str) else store,
+            policy=rules,
+            store=store,
             approve=approve,
-            tools=tools,
-            preload=preload,
-            only=only,
-            has_read_tool=has_read_tool,
+            tools=tools if tools is not None else known.get("tools", True),
+            preload=preload if opened.state.seq < 0 else (),
+            only=only if only is not None else known.get("only"),
+            has_read_tool=has_read_tool if has_read_tool is not None else known.get("has_read_tool", True),
             state=state,
             world=LiveWorld(
                 files=files or DiskFiles(), runner=runner, clock=clock or system_clock, ids=ids or random_ids
             ),
             surface=surface,
-            cwd=cwd,
+            cwd=os.path.abspath(cwd) if cwd is not None else known.get("cwd"),
             store_required=store_required,
         )
 

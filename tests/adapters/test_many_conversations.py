@@ -1,6 +1,9 @@
 """An agent with many conversations: each has its own session, and another process can continue it."""
 
 import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +12,23 @@ from framework_drivers import ScriptedChatModel, pydantic_model
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic_ai import Agent
-from scenario import LOAD, READ, Model, skills, write_skills
+from scenario import LOAD, MARK, READ, Model, skills, write_skills
 
 from metier.adapters import conversation
-from metier.adapters.conversation import Conversations
+from metier.adapters.anthropic import MessagesSkills
+from metier.adapters.conversation import Conversation, Conversations
 from metier.adapters.langchain import SkillsMiddleware
+from metier.adapters.openai import ChatSkills, ResponsesSkills
+from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability
 from metier.app import App
+from metier.errors import StoreError
 from worlds import World
+
+ONE: dict[str, Callable[..., Conversation]] = {
+    kind.__name__: lambda given, kind=kind, **options: kind(given, **options).conversation
+    for kind in (MessagesSkills, ChatSkills, ResponsesSkills, AgentSkills)
+}
 
 
 def say(agent: Any, thread: str, message: str) -> None:
@@ -50,23 +62,91 @@ def test_each_conversation_of_an_agent_has_its_own_session(world: World) -> None
     assert [shown.count() for shown in model.shown] == [0, 1, 0, 1]
 
 
-def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path) -> None:
+def served(world: World, kind: str, store: str) -> Any:
+    """What an adapter is given in a process that keeps its sessions in a store, and its options."""
+    if kind == "app":
+        return App(world.project, home=world.home, store=store), {}
+    return world.discover(), {"store": store}
+
+
+@pytest.mark.parametrize("kind", ["app", "skills"])
+def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
     write_skills(world)
     memory, store = InMemorySaver(), f"sqlite:///{tmp_path / 'store.db'}"
     model = Model([LOAD, "Loaded.", LOAD, "Known.", "Yes."])
-    apps = [App(world.project, home=world.home, store=store) for _ in range(2)]
-    one, two = (
-        create_agent(ScriptedChatModel(script=model), middleware=[SkillsMiddleware(app)], checkpointer=memory)
-        for app in apps
-    )
+    own: list[SkillsMiddleware] = []
+    for _ in range(2):
+        given, options = served(world, kind, store)
+        own.append(SkillsMiddleware(given, **options))
+    one, two = (create_agent(ScriptedChatModel(script=model), middleware=[each], checkpointer=memory) for each in own)
     say(one, "1", "Cut.")
     say(two, "1", "Again.")
     say(one, "1", "Still?")
     assert "is already loaded and unchanged" in model.shown[3].texts[-1]
     assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1]
-    assert [session.activated for session in (app.session("1") for app in apps)] == [["carpentry"]] * 2
-    for app in apps:
-        app.close()
+    assert [(each.session.id, each.session.activated) for each in own] == [("1", ["carpentry"])] * 2
+    assert activated_elsewhere(world, store, "1") == ["carpentry"]
+
+
+@pytest.mark.parametrize("kind", ["app", "skills"])
+def test_a_conversation_of_an_agent_is_taken_up_by_another_process(world: World, tmp_path: Path, kind: str) -> None:
+    write_skills(world)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    model = Model([LOAD, "Loaded.", LOAD, "Known."])
+    own: list[SkillsCapability] = []
+
+    async def run() -> None:
+        messages = None
+        for _ in range(2):
+            given, options = served(world, kind, store)
+            own.append(SkillsCapability(given, **options))
+            agent = Agent(pydantic_model(model), capabilities=[own[-1]])
+            done = await agent.run("Cut.", conversation_id="talk", message_history=messages)
+            messages = done.all_messages()
+
+    asyncio.run(run())
+    assert "is already loaded and unchanged" in model.shown[3].texts[-1]
+    assert [each.session.id for each in own] == ["talk", "talk"]
+    assert activated_elsewhere(world, store, "talk") == ["carpentry"]
+
+
+@pytest.mark.parametrize("name", list(ONE))
+def test_one_conversation_is_taken_up_by_its_id(world: World, tmp_path: Path, name: str) -> None:
+    write_skills(world)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    first, second = (ONE[name](world.discover(), id="talk", store=store) for _ in range(2))
+    assert first.call(*LOAD).ok
+    assert "is already loaded and unchanged" in second.call(*LOAD).text
+    assert activated_elsewhere(world, store, "talk") == ["carpentry"]
+
+
+def test_a_conversation_goes_on_as_it_began(world: World, tmp_path: Path) -> None:
+    write_skills(world)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    begun = Conversations(world.discover(), "test", store=store, only=["carpentry"], preload=["carpentry"]).of("1")
+    again = Conversations(world.discover(), "test", store=store).of("1")
+    for one in (begun, again):
+        assert one.system("", [], None).text.count(MARK) == 1
+    assert [skill.name for skill in again.session.visible()] == ["carpentry"]
+    other = Conversations(world.discover(), "test", store=store).of("2")
+    assert other.session.activated == []
+
+
+def test_a_conversation_cannot_be_a_stream_of_metier(world: World, tmp_path: Path) -> None:
+    write_skills(world)
+    several = Conversations(world.discover(), "test", store=f"sqlite:///{tmp_path / 'store.db'}")
+    with pytest.raises(StoreError, match="is reserved"):
+        several.of("1/offers")
+
+
+def activated_elsewhere(world: World, store: str, session: str) -> list[str]:
+    """The skills that are loaded in a session, as a new process finds it."""
+    program = (
+        "import sys; from metier import Skills; "
+        "print(*Skills.discover(sys.argv[1], home=sys.argv[2]).session(id=sys.argv[3], store=sys.argv[4]).activated)"
+    )
+    command = [sys.executable, "-c", program, str(world.project), str(world.home), session, store]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_the_conversations_that_are_kept_ready_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

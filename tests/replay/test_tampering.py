@@ -4,9 +4,9 @@ import base64
 import copy
 import json
 import random
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -248,14 +248,13 @@ def test_replay_and_events_both_find_what_was_changed_in_a_store(world: World, t
     whole = tmp_path / "whole.db"
     commands = (("replay", "s"), ("events",), ("events", "--session", "s"))
     assert [run(whole, *one) for one in (("load", "one", "--session", "s"), *commands)] == [0, 0, 0, 0]
-    with sqlite3.connect(whole) as db:
+    with closing(sqlite3.connect(whole)) as db:
         positions = [row[0] for row in db.execute("SELECT position FROM events ORDER BY position")]
-    db.close()
     for what, statement in CHANGED_ROWS.items():
         for position in (positions[0], positions[2], positions[-1]):
-            changed = tmp_path / "changed.db"
-            shutil.copy(whole, changed)
-            with sqlite3.connect(changed) as db:
+            changed = tmp_path / f"changed-{len(list(tmp_path.iterdir()))}.db"
+            with closing(sqlite3.connect(whole)) as source, closing(sqlite3.connect(changed)) as db:
+                source.backup(db)  # also what is still in the write-ahead log
                 db.execute(statement.format(position))
-            db.close()
+                db.commit()
             assert [run(changed, *one) for one in commands] == [1, 1, 1], (what, position)

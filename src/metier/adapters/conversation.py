@@ -21,9 +21,10 @@ from metier.hosts.profiles import Profile
 from metier.policy.asking import in_thread
 from metier.policy.decide import Request
 from metier.policy.question import Question, command_line
+from metier.record.store import open_store
 from metier.session import activation, queries
 from metier.session.approvals import Answers, questions
-from metier.session.options import SessionOptions
+from metier.session.options import SessionOptions, SharedOptions
 from metier.session.session import Session
 from metier.skills import Skills
 from metier.values.results import Tool, ToolResult
@@ -253,8 +254,8 @@ class SkillLoop(Generic[ResponseT, AnswerT]):
 class Conversations:
     """The conversations of an agent that serves many, by the framework's conversation id.
 
-    A `Session` is the only conversation. `Skills` open a session for each id. An `App` does so, too, and continues
-    sessions of its store that another process started.
+    A `Session` is the only conversation. `Skills` and an `App` open a session for each id. If they have a store, the
+    session has the same id there and continues in any process.
     """
 
     def __init__(
@@ -265,12 +266,15 @@ class Conversations:
         asks: bool = True,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Unpack[SessionOptions],
+        **options: Unpack[SharedOptions],
     ) -> None:
         """`asks`: the framework can ask a person, as in `Conversation.of`."""
-        check_options(options)
+        check_options(options, SharedOptions)
         if options and not isinstance(given, Skills):
             raise _misplaced(options)
+        store = options.get("store")
+        if isinstance(store, str):
+            options["store"] = open_store(store)  # one for all conversations
         self._given, self._framework, self._options = given, framework, options
         self._asks, self._budget, self._restore = asks, budget, restore
         self._open: OrderedDict[str, Conversation] = OrderedDict()
@@ -292,11 +296,14 @@ class Conversations:
 
     def _new(self, key: str) -> Conversation:
         given = self._given
+        options: SessionOptions = {**self._options}
         if isinstance(given, App):
-            approve = Answers() if self._asks else None
+            approve = given.approve or (Answers() if self._asks else None)
             given = given.session(key or None, approve=approve, surface=self._framework, applies=())
+        elif key and options.get("store") is not None:
+            options["id"] = key
         return Conversation.of(
-            given, self._framework, asks=self._asks, budget=self._budget, restore=self._restore, **self._options
+            given, self._framework, asks=self._asks, budget=self._budget, restore=self._restore, **options
         )
 
     def last(self) -> Conversation:
@@ -311,14 +318,14 @@ class Conversations:
         return tool_names(given.skills().profile if isinstance(given, App) else given.profile)
 
 
-def check_options(options: SessionOptions) -> None:
+def check_options(options: SharedOptions, known: type[SharedOptions] = SessionOptions) -> None:
     """Raise `TypeError` for a misspelled option at once, even if the first session is opened later."""
     for name in options:
-        if name not in SessionOptions.__annotations__:
+        if name not in known.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
 
 
-def _misplaced(options: SessionOptions) -> ConfigError:
+def _misplaced(options: SharedOptions) -> ConfigError:
     return ConfigError(f"{', '.join(options)}: pass this to the session itself", key=next(iter(options)))
 
 

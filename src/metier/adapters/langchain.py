@@ -18,7 +18,7 @@ from metier.errors import report_missing
 from metier.files.shapes import is_items, is_object
 from metier.policy.asking import in_thread
 from metier.policy.decide import Request
-from metier.session.options import SessionOptions
+from metier.session.options import SessionOptions, SharedOptions
 from metier.session.session import Session
 from metier.session.tools import Tool, ToolResult
 from metier.skills import Skills
@@ -48,7 +48,7 @@ class SkillsMiddleware(AgentMiddleware[StateT, ContextT, ResponseT]):
         approvals: bool = True,
         budget: int | None = None,
         restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Unpack[SessionOptions],
+        **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__()
         self.conversations = Conversations(

@@ -5,7 +5,8 @@
 nothing happens.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
@@ -118,19 +119,28 @@ class _Caller:
 _caller: Final[ContextVar[_Caller | None]] = ContextVar("metier_caller", default=None)
 
 
-async def in_thread(work: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
-    """`asyncio.to_thread` for work that may ask a person, also by an `approve` that is a coroutine function.
+@contextmanager
+def awaited() -> Generator[None]:
+    """A coroutine that waits for work in a thread: what an `approve` returns there is awaited in its event loop.
 
-    If the caller is cancelled, so is the question.
+    If the coroutine is cancelled, so is the question.
     """
     import asyncio
 
     caller = _Caller(asyncio.get_running_loop())
     before = _caller.set(caller)
     try:
-        return await asyncio.to_thread(work, *given, **named)
+        yield
     except asyncio.CancelledError:
         caller.cancel()
         raise
     finally:
         _caller.reset(before)
+
+
+async def in_thread(work: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+    """`asyncio.to_thread` for work that may ask a person, also by an `approve` that is a coroutine function."""
+    import asyncio
+
+    with awaited():
+        return await asyncio.to_thread(work, *given, **named)

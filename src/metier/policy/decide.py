@@ -136,6 +136,16 @@ class Policy:
         )
 
     @classmethod
+    def of(cls, given: "Policy | Mapping[str, Any] | None", settings: Settings) -> "Policy":
+        """The policy that a host gives, as a `Policy` or as its settings. By default, that of the configuration."""
+        if given is None:
+            return cls.configured(settings)
+        if isinstance(given, Policy):
+            return given.under(settings).with_answers_of(settings)
+        own = settings.own_profile
+        return cls.from_settings(given, settings.profile, names_for=lambda _: own).with_answers_of(settings)
+
+    @classmethod
     def configured(cls, settings: Settings) -> "Policy":
         """The policy of a configuration, with the answers in the user's file."""
         try:

@@ -420,6 +420,16 @@ def read_state(store: Store, session_id: str) -> OpenedState:
     return OpenedState(fold(store.read(session_id, session_id)))
 
 
+def reopened(store: Store, session_id: str, *, required: bool) -> OpenedState | None:
+    """`read_state`, for a session that goes on. If it is not `required` and the store fails, nothing is known of it."""
+    try:
+        return read_state(store, session_id)
+    except StoreError:
+        if required:
+            raise
+        return None
+
+
 def _snapshot(store: Store, session_id: str) -> SessionState | None:
     try:
         document = store.load_state(session_id, SNAPSHOT)

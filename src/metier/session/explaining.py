@@ -27,10 +27,13 @@ class ListedRule(Value):
     id: str = ""
 
 
-def listed_rules(config: Settings) -> list[ListedRule]:
-    """Every rule in force, in the order in which rules are applied: deny, allow, ask."""
+def listed_rules(config: Settings, given: Policy | None = None) -> list[ListedRule]:
+    """Every rule in force, in the order in which rules are applied: deny, allow, ask.
+
+    `given` is the policy that a program uses instead of that of the configuration.
+    """
     answers = answers_of(config)
-    return [one for verdict in LISTS for one in _listed(config, answers, verdict)]
+    return [one for verdict in LISTS for one in _listed(config, answers, verdict, given)]
 
 
 def answers_of(config: Settings) -> RememberedRules:
@@ -38,15 +41,19 @@ def answers_of(config: Settings) -> RememberedRules:
     return RememberedRules(config.answers_file, config.own_profile)
 
 
-def _listed(config: Settings, answers: RememberedRules, verdict: Verdict) -> Iterator[ListedRule]:
-    given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
+def _listed(
+    config: Settings, answers: RememberedRules, verdict: Verdict, policy: Policy | None
+) -> Iterator[ListedRule]:
     tools = config.permissions.get("tools")
-    for one, origin in zip(given, origins, strict=False):
+    given, origins = config.permissions.get(verdict, ()), config.rule_origins.get(verdict, ())
+    for one, origin in zip(given, origins, strict=False) if policy is None else ():
         lists = read_lists(
             {verdict: [one], "tools": tools}, config.profile, origins={verdict: [origin]}, names_for=config.names_for
         )
         for rule in getattr(lists, verdict):
             yield ListedRule(verdict, rule, origin)
+    for rule in getattr(policy, verdict, ()):
+        yield ListedRule(verdict, rule, "program")
     for written in dict.fromkeys(answers.written()[verdict]):
         for rule in getattr(read_lists({verdict: [written]}, config.own_profile), verdict):
             yield ListedRule(verdict, rule, config.answers_file, written.id if verdict == "allow" else "")

@@ -22,10 +22,10 @@ class SharedOptions(TypedDict, total=False):
     policy: "Policy | Mapping[str, object] | None"
     store: "str | Store | None"
     approve: "Approve | None"
-    tools: bool
+    tools: bool | None
     preload: Sequence[str]
     only: Sequence[str] | None
-    has_read_tool: bool
+    has_read_tool: bool | None
     state: "Mapping[str, object] | OpenedState | None"
     files: "Files | None"
     runner: "Runner | None"

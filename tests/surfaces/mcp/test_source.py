@@ -418,9 +418,9 @@ def test_allowed_tools_count_only_where_the_user_said_so(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
     server.publish()
-    assert joined()["deploy"].allowed_tools == ()
+    assert joined()["deploy"].allowed_tools is None
     assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
-    assert joined(allowed_tools=("other",))["deploy"].allowed_tools == ()
+    assert joined(allowed_tools=("other",))["deploy"].allowed_tools is None
 
 
 # --- names ---

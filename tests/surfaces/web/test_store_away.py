@@ -20,7 +20,7 @@ from worlds import World
 pytest_plugins = ["store_fixtures"]
 
 RULES = """[permissions]
-allow = [{tool = "skill_run"}, {tool = "run_project_write"}, {tool = "run_unsandboxed"}]
+allow = [{tool = "skill_run"}, {tool = "run_project_write", path = "marks"}, {tool = "run_unsandboxed"}]
 """
 
 

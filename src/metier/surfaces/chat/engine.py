@@ -20,7 +20,7 @@ from metier.catalog.build import Catalog
 from metier.errors import BadArguments, ResourceError, report_missing
 from metier.files.digests import digest_of
 from metier.files.media import text_of
-from metier.policy.decide import Policy, Request
+from metier.policy.decide import Request
 from metier.record.events import ChatTurnStarted
 from metier.record.writer import random_ids
 from metier.running.grants.files import check_name
@@ -66,7 +66,7 @@ class Chats:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self._redact = Policy(redact_arguments=bool(app.config.permissions.get("redact"))).redact
+        self._redact = app.policy().redact
         self.store = ChatStore(app.store, self._redact)
         self.configured = model_choice.configured(app.config.model)
         self.kept = KeptModels(app.store, app.config.config_folder, self.configured)
@@ -137,7 +137,7 @@ class Chats:
 
     def session(self, chat_id: str, choice: ModelChoice, *, is_new: bool) -> Session:
         """The session of a chat, with what a skill may propose for its turn if policy grants it."""
-        asker = Asker(self, chat_id)
+        asker = self.app.approve or Asker(self, chat_id)
         return self.app.session(
             chat_id, approve=asker, tools=choice.tools, surface="chat", applies=("model",), is_new=is_new
         )

@@ -96,9 +96,7 @@ class Context(Struct):
         Without `approve`, the person at the terminal is asked. A store that cannot be used ends the command, unless the
         setting `store_required` is false and neither the store nor the session was named.
         """
-        from metier.app import open_session
         from metier.errors import StoreError
-        from metier.record.state import read_state
         from metier.record.store.memory import MemoryStore
         from metier.surfaces.cli import asking
 
@@ -112,11 +110,9 @@ class Context(Struct):
             self.note(f"warning: events are not kept: {error}")
             store = MemoryStore()
         self._keep_bound(store, skills.settings)
-        return open_session(
-            skills,
-            store,
+        return skills.session(
             id=self.session,
-            opened=read_state(store, self.session) if self.session else None,
+            store=store,
             only=self.only or None,
             preload=self.preload,
             has_read_tool=False if self.no_read_tool else None,

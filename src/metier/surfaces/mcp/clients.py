@@ -172,7 +172,7 @@ class Clients:
 
     def session(self, ctx: Context) -> Session:
         """The session of the client that sent this request. A client that shows forms is asked for confirmation."""
-        asks = approve if can_ask(ctx.session) else None
+        asks = self.app.approve or (approve if can_ask(ctx.session) else None)
         if ctx.request is None:
             session = self.app.session(self._pipe_session, approve=asks, surface="mcp")
             self._pipe_session = session.id

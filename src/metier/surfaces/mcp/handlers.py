@@ -37,6 +37,7 @@ from metier.files.beneath import decode
 from metier.files.shapes import is_dict, is_table
 from metier.files.text import storable_table, storable_text
 from metier.files.urls import format_url, parse_url
+from metier.policy.asking import awaited
 from metier.record.offers import SkillOffer
 from metier.session.operation import Operation
 from metier.session.operations import Call, Confirm, Invoke, Load, Read
@@ -219,7 +220,8 @@ class Handlers:
                 _LOG.exception("a request over MCP failed")
                 raise MCPError(types.INTERNAL_ERROR, "Internal error") from error  # clients see no details
 
-        return await anyio.to_thread.run_sync(guarded, limiter=limiter)
+        with awaited():
+            return await anyio.to_thread.run_sync(guarded, limiter=limiter)
 
     def _skill(self, session: Session, name: str, uri: str) -> Skill:
         skill = served(session).get(name)

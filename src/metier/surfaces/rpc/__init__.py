@@ -222,10 +222,11 @@ class Dispatcher:
         return session
 
     def create(self, id_: str | None, *, asks: bool, seconds: int, tools: bool | None = None, **given: Any) -> Session:
-        """Open a session. With `asks`, this client is asked what policy wants to have confirmed."""
+        """Open a session. With `asks`, this client is asked what policy wants to have confirmed, unless the app is."""
         if asks and self.questions is None:
             raise RpcError(INVALID_PARAMS, "asks: this connection has no way to ask; use `metier rpc`")
-        approve = Approval(self.questions, seconds) if asks and self.questions is not None else None
+        questions = self.questions if asks and self.app.approve is None else None
+        approve = Approval(questions, seconds) if questions is not None else None
         session = self.app.session(id_, approve=approve, tools=tools, surface=self.surface, **given)
         if approve is not None:
             approve.session_id = session.id

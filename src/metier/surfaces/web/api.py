@@ -32,7 +32,6 @@ from metier.errors import (
     SkillNotFound,
     StoreError,
 )
-from metier.policy.decide import Policy
 from metier.policy.decide import Request as PolicyRequest
 from metier.record.store import check_name
 from metier.record.usage import Usage, usage
@@ -146,7 +145,7 @@ def search(site: Site, request: Request, given: None) -> object:
         raise BadRequest("the query parameter q is missing")
     limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
     skills = site.app.skills()
-    Policy.configured(skills.settings).enforce(PolicyRequest("skill_search"), None, by="user")
+    site.app.policy(skills).enforce(PolicyRequest("skill_search"), None, by="user")
     return skills.search(wanted, limit=limit, scope=scope, context=query(request, "context")).as_dict()
 
 

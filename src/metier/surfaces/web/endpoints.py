@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from metier import __version__
 from metier.files.json_text import parse_json
+from metier.policy.asking import awaited
 from metier.surfaces.web.site import Site, encode
 from metier.values.value import JsonObject, Schema, Value, counted, mismatch, schema_of
 
@@ -136,7 +137,8 @@ class Endpoint:
         if iscoroutinefunction(self.handler):
             result: object = await self.handler(site, request, given)
         else:
-            result = await run_in_threadpool(self.handler, site, request, given)
+            with awaited():
+                result = await run_in_threadpool(self.handler, site, request, given)
         if isinstance(result, Response):
             return result
         status = next(iter(self.answers))

@@ -21,7 +21,6 @@ from metier.authoring.editing.removal import RemovedSkills
 from metier.authoring.editing.skill_files import EditConflict, EditedText, EditRefused, SkillFolder
 from metier.errors import ConfigError, InvalidSkill, MetierError, PolicyDenied, ResourceNotFound, SkillNotFound
 from metier.hosts import profiles
-from metier.policy.decide import Policy
 from metier.policy.rules import EDIT
 from metier.skills import Skills
 from metier.sources.install import Installer, InstallRequest, Offer
@@ -116,7 +115,7 @@ def _offer(site: Site, request: Request, body: bytes) -> Response:
         replace=True,
         upload=body or None,
     )
-    installer = Installer(site.app.config, site.app.store, approve=approve)
+    installer = Installer(site.app.config, site.app.store, approve=approve, policy=site.app.policy())
     offer: Offer | None = None
     problem, problems = "", list[str]()
     try:
@@ -321,7 +320,7 @@ def permit(site: Site, name: str, path: str) -> None:
     """Raise `PolicyDenied` if the host or policy does not let people change this skill. To ask for it is their yes."""
     if not site.app.config.profile.policy.edits:
         raise PolicyDenied(EDIT, name, f"the profile {site.app.config.profile.name} has no editor of skills")
-    Policy.configured(site.app.config).enforce(PolicyRequest(EDIT, name, path), None, by="user")
+    site.app.policy().enforce(PolicyRequest(EDIT, name, path), None, by="user")
 
 
 def _current(skill: SkillFolder, path: str) -> EditedText | None:

@@ -8,7 +8,6 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.policy.decide import Policy
 from metier.policy.rules import EDIT
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.web.site import Form, Site, see_other
@@ -31,7 +30,8 @@ _COMMANDS: Final = ("skill_run",)
 
 def index(site: Site, request: Request) -> Response:
     config = site.app.config
-    policy, rules = Policy.configured(config), listed_rules(config)
+    policy = site.app.policy()
+    rules = listed_rules(config, policy if site.app.given_policy is not None else None)
     given = {key: request.query_params.get(key, "").strip()[:500] for key in ("tool", "skill", "about")}
     decision = None
     if given["tool"] in dict(TOOLS):
