@@ -1,9 +1,11 @@
 """What a person approved is what runs: files are changed between the question and the start, and while a run starts.
 
 The script prints what it finds in its skill, file by file. That must be what was there when the person was asked, and
-the record must hold the digest of exactly that. A skill of the same name in a clone is another skill.
+the record must hold the digest of exactly that. A skill of the same name in a clone is another skill. Whatever a host
+answers, only an explicit yes lets something run.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -44,7 +46,7 @@ ASKED: Final[dict[str, Any]] = {"ask": [{"tool": "skill_run"}]}
 def attack(round_: Round) -> None:
     number = 0
     while round_.goes_on():
-        kind = (_edited, _raced, _same_name, _edited)[(round_.turn + number) % 4]
+        kind = (_edited, _answered, _raced, _same_name, _edited)[(round_.turn + number) % 5]
         kind(round_, f"approval-{number}")
         number += 1
 
@@ -222,3 +224,60 @@ def _same_name(round_: Round, name: str) -> None:
     if word in as_user(round_.identity, work):
         round_.escape("a rule by a bare name let the script of a clone run", f"{rule}\n{evil}")
     round_.tried()
+
+
+_YES: Final = (True, "once", "always", "remember")
+
+
+def _answers(round_: Round) -> list[object]:
+    """What the code of a host may return that is no yes."""
+
+    class Odd:
+        def __bool__(self) -> bool:
+            return True
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return hash(True)
+
+    words = ["", "yes", "y", "ok", "true", "True", "ONCE", " once", "once ", "allow", "denied", "\u043ence", "no\n"]
+    others: list[object] = [1, 1.0, 0, -1, [], ["once"], {"answer": "once"}, ("once",), b"once", object(), Odd(), Odd]
+    return round_.chance.sample([*words, *others, False, None, "no", lambda: True], 6)
+
+
+def _answered(round_: Round, name: str) -> None:
+    """Answers that are no yes, by plain and asynchronous functions, to plain and asynchronous callers."""
+    place, skill = make(round_, name)
+    (skill / "scripts" / "mark.sh").write_text("#!/bin/sh\necho it-ran\n")
+    (skill / "scripts" / "mark.sh").chmod(0o755)
+    place.hand_over()
+
+    def ran(answer: object, *, asks_async: bool, calls_async: bool) -> bool:
+        async def later(_: Request) -> object:
+            return answer
+
+        def now(_: Request) -> object:
+            return answer
+
+        approve: Any = later if asks_async else now
+        session = place.discover().session(policy=ASKED, approve=approve, runner=probes.runner(), store="memory:")
+        run = asyncio.run(session.arun("deploy", "scripts/mark.sh")) if calls_async else None
+        return "it-ran" in (run or session.run("deploy", "scripts/mark.sh")).stdout
+
+    def work() -> list[str]:
+        wrong: list[str] = []
+        for answer in _answers(round_):
+            for way in ({"asks_async": a, "calls_async": c} for a in (False, True) for c in (False, True)):
+                with contextlib.suppress(MetierError, TypeError):
+                    if ran(answer, **way):
+                        wrong.append(f"{answer!r} let a script run, {way}")
+        with contextlib.suppress(TypeError):
+            if ran(round_.chance.choice(_YES), asks_async=True, calls_async=False):
+                wrong.append("a coroutine that nobody awaited let a script run")
+        return wrong
+
+    for wrong in as_user(round_.identity, work):
+        round_.escape(wrong)
+    round_.tried(25)

@@ -17,7 +17,9 @@ from . import (
     probes,
     project,
     races,
+    records,
     repositories,
+    rules,
 )
 from .boxes import IDENTITIES
 from .engines import ENGINES
@@ -36,6 +38,8 @@ FAMILIES: Final[Mapping[str, Attack]] = {
     "repositories": repositories.attack,
     "packages": packages.attack,
     "approvals": approvals.attack,
+    "rules": rules.attack,
+    "records": records.attack,
     "messages": messages.attack,
     **{name: containers.attack_at(name) for name in ENGINES},
 }

@@ -1,10 +1,15 @@
-"""Messages that no client should send, over every door. The process lives, answers each, and the next call works."""
+"""Messages that no client should send, over every door. The process lives, answers each, and the next call works.
+
+And results of any size and form for the model of a chat: each is sent whole or not at all.
+"""
 
 import contextlib
 import json
 
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
+from metier.surfaces.chat import history
+from metier.surfaces.chat.items import Item, ToolItem, UserItem
 
 from . import probes
 from .boxes import as_user
@@ -28,6 +33,7 @@ def make(round_: Round) -> Place:
 def attack(round_: Round) -> None:
     place = make(round_)
     nasty = Nasty(round_.chance.randrange(1 << 30))
+    _chat(round_)
     (_rpc, _mcp, _http, _python)[round_.turn % 4](round_, place, nasty)
 
 
@@ -58,6 +64,48 @@ def _mcp(round_: Round, place: Place, nasty: Nasty) -> None:
                 _foreseen(round_, server, message)
             _works(round_, server, "tools/call", {"name": "skill_load", "arguments": {"name": "notes"}})
     tracebacks(round_, server.errors, "metier mcp")
+
+
+def _chat(round_: Round) -> None:
+    """What a chat sends of the results of many turns, for rooms of any size."""
+    chance = round_.chance
+
+    def result(number: int) -> ToolItem:
+        letters = "".join(chance.choices('ab {}[]":,\\\n\t\u00e9\u202e\U0001f600', k=50))
+        content = letters * (int(10 ** chance.uniform(0, 4)) + 1)
+        kinds = (content, json.dumps({"a": content, "b": [1]}), json.dumps([content]), "{" + content, f'"{content}"')
+        text, ref = chance.choice(kinds), chance.choice(("", "skill-0a1b2c3d4e5f"))
+        return ToolItem(
+            tool="skill_read", role="read", args={}, state="done", text=text, step=number, call="c", ref=ref
+        )
+
+    items: list[Item] = []
+    for number in range(chance.randint(1, 8)):
+        items += [UserItem(text="go on"), *(result(number) for _ in range(chance.randint(0, 3)))]
+    output = chance.choice(("", "skill_output"))
+    for _ in range(10):
+        room = int(10 ** chance.uniform(2, 6))
+        fitted = history.fit(items, room, {}, output=output, guessed=chance.random() < 0.5)
+        for item in fitted.items:
+            if isinstance(item, ToolItem) and (sent := fitted.results[item.id]) != item.text:
+                wrong = ""
+                if len(sent) > 500 or item.text[:40] in sent:
+                    wrong = "a result was sent in part"
+                elif item.text.startswith("{") and _is_json(item.text) and not _is_json(sent):
+                    wrong = "the model got JSON that is none"
+                elif item.ref and not output and item.ref in sent:
+                    wrong = "a ref was named that no tool takes"
+                if wrong:
+                    round_.escape(f"{wrong}, with room for {room}: {sent[:200]!r}", item.text[:2_000])
+        round_.tried()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _foreseen(round_: Round, server: Lines, message: bytes) -> None:

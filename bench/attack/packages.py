@@ -2,16 +2,24 @@
 
 The run must be refused before anybody is asked, and an address on this machine counts who comes to it. Files that would
 mislead an installer lie in the clone and in the folder for temporary files.
+
+Packages of an index can name addresses, too, and can need to be built: looking them up contacts and runs nobody.
 """
 
+import contextlib
+import io
 import json
+import os
 import random
+import tarfile
+import zipfile
+from pathlib import Path
 from typing import Final
 
 from metier.errors import MetierError, ScriptRefused
 
 from .boxes import as_user
-from .listeners import listening
+from .listeners import Listener, listening
 from .place import Place
 from .rounds import Round
 
@@ -35,6 +43,7 @@ _HASH: Final = "sha512-" + "A" * 86 + "=="
 def attack(round_: Round) -> None:
     with listening() as stranger:
         number = 0
+        _of_an_index(round_, stranger)
         while round_.goes_on():
             place, number = Place(round_, f"clone-{number}"), number + 1
             host, chance = f"127.0.0.1:{stranger.port}", round_.chance
@@ -59,6 +68,58 @@ def attack(round_: Round) -> None:
         for file in left.iterdir():
             file.unlink()
         left.rmdir()
+
+
+def _of_an_index(round_: Round, stranger: Listener) -> None:
+    """Packages of an index that need what lies at an address, or what must be built first."""
+    place, chance = Place(round_, "indexed"), round_.chance
+    index, built = place.base / "index", place.base / "built"
+    index.mkdir()
+    names = ("first", "second", "third")
+    for name in names:
+        needs = f"evil{chance.choice((' @ ', '@'))}{chance.choice(_ADDRESSES)}" if name != "third" else "evil"
+        _wheel(index, name, needs.format(f"127.0.0.1:{stranger.port}", home=place.home))
+    with tarfile.open(index / "evil-1.0.tar.gz", "w:gz") as archive:
+        backend = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+        for path, text in {
+            "PKG-INFO": "Metadata-Version: 2.2\nName: evil\nVersion: 1.0\nDynamic: Requires-Dist\n",
+            "pyproject.toml": backend,
+            "backend.py": f"open({str(built)!r}, 'w')\n",
+            "setup.py": f"open({str(built)!r}, 'w')\n",
+        }.items():
+            member = tarfile.TarInfo(f"evil-1.0/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    for name in names:
+        place.skill(f"~/.agents/skills/{name}", files={"scripts/a.py": f"import {name}\nprint('evil')\n"})
+    place.hand_over()
+    answers = [chance.choice(("once", "no")) for _ in names]
+    surroundings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "UV_CACHE_DIR": str(place.base / "cache")}
+
+    def work() -> None:
+        os.environ.update(surroundings)
+        for name, answer in zip(names, answers, strict=True):
+            with contextlib.suppress(MetierError):
+                session = place.discover().session(approve=lambda _, answer=answer: answer, store="memory:")
+                session.run(name, "scripts/a.py")
+
+    as_user(round_.identity, work)
+    round_.tried(len(names))
+    if stranger.heard or built.exists():
+        round_.escape(f"packages of an index contacted {stranger.heard[:2]}, or were built: {built.exists()}")
+        stranger.heard.clear()
+
+
+def _wheel(folder: Path, name: str, needs: str) -> None:
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": "",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: {needs}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: attack\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": "".join(f"{path},,\n" for path in files)}.items():
+            archive.writestr(path, text)
 
 
 def _run(place: Place, script: str) -> str:

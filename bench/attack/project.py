@@ -1,8 +1,10 @@
 """A script that may write to the project tries to plant what the host or its user would run, read or trust later.
 
-The host looks at the project from outside afterwards. New files of data formats may come back; nothing else may.
+The host looks at the project from outside afterwards. New files of data formats may come back; nothing else may. And
+folders with keys and settings are never the folder of a script, whoever names them.
 """
 
+import contextlib
 import os
 import stat
 from collections.abc import Collection, Mapping
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from metier import Skills
 from metier.errors import MetierError
 
 from . import probes
@@ -103,6 +106,7 @@ def attack(round_: Round) -> None:
     """As many plants as fit into the round, each in a project of its own."""
     order = list(PLANTS)
     round_.chance.shuffle(order)
+    _private_folder(round_)
     for number, name in enumerate(order):
         if number and not round_.goes_on():
             return
@@ -137,6 +141,48 @@ ALLOWED: Final = {
     "profile": "full-auto",
     "allow": [{"tool": "skill_run"}, {"tool": "run_project"}, {"tool": "run_project_write"}],
 }
+
+
+_LOOK: Final = """#!/usr/bin/env -S python3 -I -S
+import os
+for start in {os.getcwd(), os.environ.get("PROJECT_DIR", ".")}:
+    for folder, _, names in os.walk(start):
+        for name in names:
+            try: print(open(os.path.join(folder, name)).read())
+            except OSError: pass
+"""
+
+
+def _private_folder(round_: Round) -> None:
+    """A script in a folder of the home that nobody may be shown, by any of its names."""
+    place, chance = Place(round_, "private"), round_.chance
+    place.skill("~/.agents/skills/looker", files={"scripts/x.py": _LOOK})
+    folders = [".ssh", ".ssh/deep/er", ".config", ".config/metier", ".aws", ".local/share/metier", ".a b", ".x/y/.z"]
+    for name in folders:
+        (place.home / name).mkdir(parents=True, exist_ok=True)
+        (place.home / name / "secret").write_text(round_.token)
+    (place.project / "link").symlink_to(place.home / chance.choice(folders))
+    named = [
+        *(str(place.home / name) for name in chance.sample(folders, 3)),
+        *(str(place.home), str(place.base), str(place.project / "link"), f"{place.project}/../home/.ssh"),
+        *(str(place.home / ".ssh" / "." / ".."), str(place.home) + "/", f"/proc/self/root{place.home}"),
+    ]
+    place.hand_over()
+
+    def work() -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for folder in named:
+            for way in ("named", "worked in"):
+                skills = Skills.discover(folder if way == "worked in" else place.project, home=place.home, env={})
+                session = skills.session(policy=ALLOWED, runner=probes.runner())
+                session.run_in(folder if way == "named" else None)
+                with contextlib.suppress(MetierError):
+                    found.append((f"{folder}, {way}", str(session.run("looker", "scripts/x.py").as_dict())))
+        return found
+
+    for folder, said in as_user(round_.identity, work):
+        round_.tried()
+        round_.secret_in(f"a script was shown {folder}", said, _LOOK)
 
 
 def make(round_: Round, name: str, body: str) -> Place:

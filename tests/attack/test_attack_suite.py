@@ -7,7 +7,7 @@ import dataclasses
 import io
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,16 +18,24 @@ from bench.attack.boxes import IDENTITIES, as_user
 from bench.attack.containers import NOT_HERE
 from bench.attack.families import FAMILIES
 from bench.attack.rounds import Plan, Result
+from metier.adapters.conversation import Conversations
 from metier.catalog import modes
-from metier.files import beneath, tree
+from metier.files import beneath, source, tree
 from metier.hosts import trust
-from metier.running.packages import declared, node
+from metier.policy import asking, windows
+from metier.policy import rules as policy_rules
+from metier.record.store import parse_frame, sql
+from metier.record.store.sqlite_file import SqliteFile
+from metier.running.grants import folder
+from metier.running.packages import declared, node, programs
 from metier.running.sandbox import Job, OnOutput, Outcome, Runner, container, container_evidence
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.runners import choose
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 from metier.session import operations
+from metier.session.visibility import Visibility
 from metier.sources.install import archive
+from metier.surfaces.chat import history
 from metier.values.network import HostList
 
 RUNS_SCRIPTS = ("races", "sandbox", "hosts", "limits", "project", "kills", "approvals")
@@ -203,6 +211,50 @@ def test_a_script_that_is_taken_from_disk_after_the_answer_is_found(
 ) -> None:
     use(monkeypatch, lambda: Weakened(from_the_folder))
     assert kinds(attacked("approvals", identity, seconds=20, enough=1)) == {"escape"}
+
+
+def test_an_index_whose_packages_are_built_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = programs.call
+
+    def building(command: Sequence[str], **given: Any) -> str:
+        return call([word for word in command if word != "--no-build"], **given)
+
+    monkeypatch.setattr(programs, "call", building)
+    assert "escape" in kinds(attacked("packages", IDENTITIES[0], seconds=60, enough=1))
+
+
+def test_an_answer_that_counts_as_a_yes_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "read_answer", lambda given: "once" if given else "no")
+    assert "escape" in kinds(attacked("approvals", identity, number=4, seconds=20, enough=1))
+
+
+def test_a_private_folder_that_is_shown_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_private", lambda *_: "")
+    assert "escape" in kinds(attacked("project", identity, seconds=10, enough=1))
+
+
+conversation_of = Conversations.of
+WEAKER: dict[str, tuple[str, object, str, object]] = {
+    "spellings": ("rules", policy_rules, "_check_path", lambda *_: None),
+    "windows": ("rules", windows, "_commands", lambda line: [line.split()]),
+    "switches": ("rules", Visibility, "refuse_off", lambda *_: None),
+    "links": ("rules", source, "location", lambda *_: ""),
+    "the file": ("records", SqliteFile, "_check_same", lambda *_: None),
+    "the columns": ("records", sql, "frame_of", lambda row: parse_frame(row[1])),
+    "the ids": ("records", Conversations, "of", lambda several, id_: conversation_of(several, id_.strip().lower())),
+}
+
+
+@pytest.mark.parametrize("what", WEAKER)
+def test_what_does_not_hold_any_more_is_found(what: str, identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family, place, name, weaker = WEAKER[what]
+    monkeypatch.setattr(place, name, weaker)
+    assert kinds(attacked(family, identity, seconds=20, enough=1)) == {"escape"}
+
+
+def test_a_result_that_is_cut_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_notice", lambda card, output, again: card.text[:200])
+    assert "escape" in kinds(attacked("messages", identity, seconds=10, enough=1))
 
 
 def test_a_message_that_nobody_foresaw_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:

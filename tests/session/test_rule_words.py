@@ -51,6 +51,11 @@ WRONG = {
             "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
         ),
     ),
+    "a path as on Windows": (
+        {"tool": "skill_run", "path": "scripts\\a.sh"},
+        "no request for skill_run has the path 'scripts\\\\a.sh'",
+    ),
+    "a path after a space": ({"tool": "skill_read", "path": " references/*"}, "has the path ' references/*'"),
     "a relative path": (
         {"tool": "skill_load", "path": "pdf/SKILL.md"},
         (

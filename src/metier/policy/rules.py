@@ -318,6 +318,7 @@ def _check_path(tool: str, path: str) -> None:
     elif tool in ("skill_read", "skill_run", *grant_tools()):
         parts = path.split("/")
         possible = not {"", ".", ".."}.intersection(parts) and parts[0] != "~"
+        possible = possible and "\\" not in path and path == path.strip()
         hint = "write it relative to the skill's folder, such as scripts/a.sh or references/*"
     else:
         raise ConfigError(f"a request for {tool} has no path", key="path", hint="leave it out")

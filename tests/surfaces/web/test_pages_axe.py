@@ -13,6 +13,9 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+STILL = """() => Promise.allSettled(document.getAnimations()
+    .filter(one => one.effect.getTiming().iterations !== Infinity).map(one => one.finished))"""
+"""Colours are half-way while a dialog appears."""
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
 
 
@@ -28,6 +31,7 @@ class AxeViolation(TypedDict):
 
 
 def findings(page: Page, axe: str) -> list[str]:
+    page.evaluate(STILL)
     page.evaluate(axe)
     found: list[AxeViolation] = page.evaluate(RUN)
     return [
