@@ -53,9 +53,18 @@ WRONG = {
     ),
     "a path as on Windows": (
         {"tool": "skill_run", "path": "scripts\\a.sh"},
-        "no request for skill_run has the path 'scripts\\\\a.sh'",
+        (
+            "no request for skill_run has the path 'scripts\\\\a.sh' "
+            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
+        ),
     ),
-    "a path after a space": ({"tool": "skill_read", "path": " references/*"}, "has the path ' references/*'"),
+    "a path after a space": (
+        {"tool": "skill_read", "path": " references/*"},
+        (
+            "no request for skill_read has the path ' references/*' "
+            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
+        ),
+    ),
     "a relative path": (
         {"tool": "skill_load", "path": "pdf/SKILL.md"},
         (
