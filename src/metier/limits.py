@@ -35,9 +35,6 @@ ROOT_SKILLS: Final = 50_000
 REGISTRY_BYTES: Final = 4 * MIB
 """The size of a plugin registry or a configuration file."""
 
-CLIENT_FILE_BYTES: Final = 64 * MIB
-"""The size of a file in which another program keeps its MCP servers, and sometimes its history."""
-
 SKILL_FILE_BYTES: Final = 50 * MIB
 """The size of a SKILL.md that is loaded, whatever is configured. It is the largest value that RemcoChat allows."""
 

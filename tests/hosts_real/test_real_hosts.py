@@ -35,6 +35,42 @@ def host(request: pytest.FixtureRequest) -> Host:
     return host
 
 
+OWN_COMMANDS = {
+    # the file that the host writes, and whether it takes the server out again
+    "claude-code": (".claude.json", True),
+    "codex": (".codex/config.toml", True),
+    "gemini-cli": (".gemini/settings.json", True),
+    "opencode": (".config/opencode", False),
+}
+
+
+@pytest.mark.parametrize("name", OWN_COMMANDS)
+def test_a_host_adds_and_removes_the_server_by_its_own_command(
+    name: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = HOSTS[name]
+    if why := install(PLACE / host.program, [host.package]):
+        pytest.skip(f"{host.program} cannot run here: {why}")
+    place, takes_out = OWN_COMMANDS[name]
+    programs = PLACE / host.program / "node_modules/.bin"
+    own = Path(sys.executable).parent
+    env = {**os.environ, "HOME": str(world.home), "PATH": f"{programs}:{own}:{os.environ['PATH']}"}
+
+    def metier(*words: str) -> str:
+        line = ["metier", "mcp", *words, "--yes"]
+        return subprocess.run(line, cwd=world.project, env=env, capture_output=True, text=True, check=True).stdout
+
+    def written() -> str:
+        file = world.home / place
+        return "".join(one.read_text() for one in file.glob("opencode.json*")) if file.is_dir() else file.read_text()
+
+    metier("add", name, "--name", "sailing", "--profile", "codex")
+    for word in ("sailing", "mcp", "--profile", "codex"):
+        assert f'"{word}"' in written() or f"mcp_servers.{word}" in written()
+    said = metier("remove", name, "--name", "sailing")
+    assert "sailing" not in written() if takes_out else said.startswith("Delete mcp.sailing from ")
+
+
 def folder(world: World, count: int) -> Path:
     """A folder of skills, of which one is right and not general at all."""
     world.skill(f"library/{NAME}", description=ABOUT, body=BODY, files={"table.md": TABLE, "scripts/x.sh": SCRIPT})

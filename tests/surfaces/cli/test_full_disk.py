@@ -39,7 +39,6 @@ def test_commands_say_that_the_disk_is_full_and_work_again_with_room(
         "disable pdf": ".config/metier/skills.json",
         "trust": ".config/metier/trust.json",
         "serve --port 0 --store memory:": ".config/metier/token",
-        "mcp add claude-code --yes -q": ".config/metier/mcp-clients.json",
     }
     for line, file in cases.items():
         said = run(*line.split(), "--home", str(home))

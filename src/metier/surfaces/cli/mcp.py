@@ -1,14 +1,24 @@
-"""`mcp`: the server for MCP clients, and its entry in their configuration."""
+"""`mcp`: the server for MCP clients, and how they are told of it.
+
+A client has its own command for its own file, and that is used. Where it has none, or is not installed, a person gets
+the text of the entry and the name of the file.
+"""
 
 import importlib.util
+import json
 import os
+import re
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
+import msgspec
 
 from metier.errors import ConfigError, MissingExtra
 from metier.files.shapes import as_table, is_tuple
@@ -18,21 +28,62 @@ from metier.hosts.settings import Settings
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import Function, command, group, option
-from metier.surfaces.clients import changes, programs
-from metier.values.value import Value, replace
+from metier.values.value import Value, field, replace
 
-_TRIES: Final = 20
-"""How often a change that needs no answer is planned again because another process changed the file."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 
-_COMMANDS: Final = "\n".join(f"  {client.title:12} metier mcp add {name}" for name, client in programs.CLIENTS.items())
+
+class Scope(Value, kw_only=True):
+    """How the server is added for the user, or for a project."""
+
+    file: str
+    """Where the entry is in the end: in the home folder, or in the project."""
+    add: tuple[str, ...] = ()
+    """The client's own command. `{name}`, `{program}`, `{args}`, `{line}` and `{json}` stand for the server."""
+    remove: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    """Options of the server in this scope, unless a folder is given."""
+    note: str = ""
+
+
+class Client(Value, kw_only=True):
+    """A program that can start the server, as `clients.toml` declares it."""
+
+    title: str
+    program: str
+    section: str
+    """The key of the table of servers in its files."""
+    user: Scope
+    project: Scope
+    extra: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What an entry has besides its command."""
+    one_command: bool = False
+    """Whether `command` is the whole command line."""
+
+    def snippet(self, name: str, line: Sequence[str], file: str) -> str:
+        """The entry as it stands in a file that has nothing else."""
+        first, *rest = line
+        started: dict[str, object] = {"command": [*line]} if self.one_command else {"command": first, "args": rest}
+        entry = {**self.extra, **started}
+        if not file.endswith(".toml"):
+            return json.dumps({self.section: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+        values = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in entry.items())
+        return f"[{self.section}.{name}]\n{''.join(values)}".replace("\x7f", "\\u007f")  # a JSON text is one of TOML
+
+
+with open(os.path.join(os.path.dirname(__file__), "clients.toml"), "rb") as _file:
+    CLIENTS: Final[Mapping[str, Client]] = msgspec.convert(tomllib.load(_file), dict[str, Client])
+
+_COMMANDS: Final = "\n".join(f"  {client.title:12} metier mcp add {name}" for name, client in CLIENTS.items())
 
 _HINTS: Final = f"""\
 This is Metier's MCP server. It offers the skills that `metier list` shows to a client that starts it:
 
 {_COMMANDS}
 
-Each shows what it would write into the configuration of the client, and asks. `metier mcp remove` undoes it. In other
-clients, set the command to `metier` and its argument to `mcp`.
+Each shows the client's own command for it, and asks. `metier mcp remove` undoes it. In other clients, set the command
+to `metier` and its argument to `mcp`.
 
 It now reads messages from this terminal, one JSON object per line. Ctrl+D or Ctrl+C ends it.
 """
@@ -88,27 +139,20 @@ def mcp_group(context: Context, **limits: int | None) -> None:
 
 # --- the configuration of clients ---
 
-_host = click.argument("host", type=click.Choice([*programs.CLIENTS]))
-_name = option("--name NAME", "The name of the server in the client.", default=programs.NAME, show_default=True)
+_host = click.argument("host", type=click.Choice([*CLIENTS]))
+_name = option("--name NAME", "The name of the server in the client.", default="skills", show_default=True)
 
 
 class ClientChange(Value):
-    json_keys = ("host", "*change", "written")
+    """What was run, or what a person has to do in which file."""
 
-    host: str
-    change: changes.Change
-    written: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which entry a command is about."""
-
-    context: Context
     host: str
     name: str
-    place: programs.ClientFile
-    config: Settings
+    scope: str
+    file: str
+    command: tuple[str, ...]
+    ran: bool
+    snippet: str = ""
 
 
 @command(
@@ -122,135 +166,136 @@ class _Wanted:
 )
 @_host
 @_name
-@option("--project", "Write the file of this project instead of yours.")
-@option("--force", "Replace a server of that name that is not Metier's.")
-@option("--yes", "Write without asking.")
+@option("--project", "For this project instead of for you.")
+@option("--yes", "Run the client's command without asking.")
 @_limited
-def mcp_add(
-    context: Context, host: str, name: str, project: bool, force: bool, yes: bool, **limits: int | None
-) -> None:
-    """Add the server to the configuration of a client. It shows what it writes, and asks.
+def mcp_add(context: Context, host: str, name: str, project: bool, yes: bool, **limits: int | None) -> int:
+    """Add the server to a client, with the client's own command. It shows the command, and asks.
 
-    Only this entry is written; everything else in the file stays as it is. `metier mcp remove` undoes it. The options
-    of `metier mcp` become options of the server: with --cwd it always works in that folder.
+    Where the client is not installed or has no such command, it prints the entry and the file that it belongs into. The
+    options of `metier mcp` become options of the server: with --cwd it always works in that folder.
     """
     if importlib.util.find_spec("mcp") is None:
         raise MissingExtra("MCP", "mcp")  # the client could not start it, either
-    wanted = _wanted(context, host, name, project)
-    place = wanted.place
+    client, config = CLIENTS[host], _settings(context)
+    scope = client.project if project else client.user
     given = {**as_table(context.overrides.get("mcp")), **_given(limits)}
-    extra = place.client.project_options if place.scope == "project" and context.cwd is None else ()
-    program = programs.own_command(sys.argv[0], os.environ)
-    started = [program, "mcp", *_arguments(context, given, wanted.config), *extra]
-    entry = place.client.entry(started)
-    try:
-        change = _settle(wanted, lambda: changes.plan_add(place, wanted.name, entry, force=force), yes)
-    except changes.NotEdited:
-        if not context.as_json:
-            click.echo(f"Add this to {printable(place.file)} by hand:\n")
-            click.echo(output.safe(changes.snippet(place, wanted.name, entry)))
-        raise
-    if context.as_json or context.quiet:
-        return
-    if change.action == "none":
-        click.echo(f"{place.client.title} has it already: {printable(place.file)}")
-        return
-    undo = f"metier mcp remove {host}{' --project' if project else ''}"
-    undo += f" --name {name}" if name != programs.NAME else ""
-    click.echo(f"added; `{undo}` undoes it. {place.client.title} starts it in its next session.")
-    note = place.client.project_note if place.scope == "project" else place.client.user_note
-    if note:
-        click.echo(note)
-    if project and any(os.path.isabs(part) for part in started):
-        click.echo("note: the entry has paths of this machine, which hold for you only", err=True)
+    extra = scope.options if context.cwd is None else ()
+    started = [own_command(sys.argv[0], os.environ), "mcp", *_arguments(context, given, config), *extra]
+    change = _change(context, host, name, project, scope.add, started)
+    if not change.command:
+        change = replace(change, snippet=client.snippet(name, started, change.file))
+    code = _carry_out(context, client, change, yes, f"Put this into {printable(change.file)}:")
+    if not code and not context.as_json and not context.quiet:
+        if scope.note:
+            click.echo(scope.note)
+        if project and any(os.path.isabs(part) for part in started):
+            click.echo("note: the entry has paths of this machine, which hold for you only", err=True)
+    return code
 
 
 @command(
     "remove",
     "metier mcp remove claude-code",
-    "metier mcp remove vscode --project --yes",
+    "metier mcp remove codex --yes",
     prints=ClientChange,
     of=mcp_group,
 )
 @_host
 @_name
-@option("--project", "Change the file of this project instead of yours.")
-@option("--force", "Remove a server of that name that is not Metier's.")
-@option("--yes", "Write without asking.")
-def mcp_remove(context: Context, host: str, name: str, project: bool, force: bool, yes: bool) -> None:
-    """Remove the server from the configuration of a client. It shows what goes, and asks.
+@option("--project", "From this project instead of from your own files.")
+@option("--yes", "Run the client's command without asking.")
+def mcp_remove(context: Context, host: str, name: str, project: bool, yes: bool) -> int:
+    """Remove the server from a client, with the client's own command. It shows the command, and asks.
 
-    What `metier mcp add` made and nothing else uses goes, too: an empty table, file or folder.
+    Where the client is not installed or has no such command, it names the file and the entry.
     """
-    wanted = _wanted(context, host, name, project)
-    place = wanted.place
-    folder = wanted.config.config_folder
-    change = _settle(wanted, lambda: changes.plan_remove(place, wanted.name, folder, force=force), yes)
-    if context.as_json or context.quiet:
-        return
-    if change.action == "none":
-        click.echo(f"nothing to remove: {printable(place.file)} has no server {name}")
-    else:
-        click.echo("removed; the file was deleted" if change.after is None else "removed")
+    client = CLIENTS[host]
+    scope = client.project if project else client.user
+    change = _change(context, host, name, project, scope.remove, ())
+    return _carry_out(context, client, change, yes, f"Delete {client.section}.{name} from {printable(change.file)}.")
 
 
-def _wanted(context: Context, host: str, name: str, project: bool) -> _Wanted:
-    config = replace(context, cwd=None if is_variable(context.cwd or "") else context.cwd).settings()
-    folder = project_of(config.place.cwd) if project else None
-    # With --home, the variables of this shell are about another home.
-    env: Mapping[str, str] = os.environ if context.home is None else {}
-    place = programs.place_of(programs.CLIENTS[host], home=config.place.home, project=folder, env=env)
-    return _Wanted(context, host, programs.check_name(name), place, config)
+def _settings(context: Context) -> Settings:
+    return replace(context, cwd=None if is_variable(context.cwd or "") else context.cwd).settings()
 
 
-def _settle(wanted: _Wanted, plan: Callable[[], changes.Change], yes: bool) -> changes.Change:
-    """Plan, show, ask and write."""
-    context = wanted.context
-    for attempt in range(_TRIES):
-        change = plan()
-        if change.action == "none":
-            _as_json(wanted, change, written=False)
-            return change
-        if not (context.as_json or (context.quiet and yes)):
-            _show(change)
-        if not yes:
-            _confirm(wanted, change)
-        try:
-            changes.write(change, wanted.config.config_folder)
-        except changes.FileChanged:
-            if not yes or attempt + 1 == _TRIES:
-                raise
-            continue
-        _as_json(wanted, change, written=True)
-        return change
-    raise AssertionError("the last attempt returns or raises")
+def _change(
+    context: Context, host: str, name: str, project: bool, words: Sequence[str], line: Sequence[str]
+) -> ClientChange:
+    if not _NAME.fullmatch(name):
+        hint = "use 1 to 64 letters, digits, - and _, and no - at the start"
+        raise ConfigError(f"{name!r} is not a name for a server", key="--name", hint=hint)
+    client, place = CLIENTS[host], _settings(context).place
+    scope = client.project if project else client.user
+    file = os.path.join(project_of(place.cwd) if project else place.home, scope.file)
+    program = shutil.which(client.program) if words else None
+    command = (program, *_filled(words, name, line)) if program and os.path.isabs(program) else ()
+    return ClientChange(host, name, "project" if project else "user", file, command, ran=False)
 
 
-def _show(change: changes.Change) -> None:
-    place, target = change.found.place, change.found.target
-    about = "new file" if change.found.before is None else "the file is deleted" if change.after is None else ""
-    linked = os.path.realpath(os.path.dirname(place.file)) != os.path.dirname(target)
-    if linked or os.path.islink(place.file):
-        about = f"a link to {target}{f', {about}' if about else ''}"
-    click.echo(printable(f"{place.file}{f' ({about})' if about else ''}:"))
-    for line in change.lines:
-        click.secho(f"  {output.safe(line)}", fg="red" if line.startswith("-") else "green")
+def _filled(words: Sequence[str], name: str, line: Sequence[str]) -> Iterator[str]:
+    """The words of a client's command, with the server in the places for it."""
+    entry = {"name": name, "command": line[0], "args": [*line[1:]]} if line else {}
+    parts = {"name": [name], "program": [*line[:1]], "args": [*line[1:]], "line": [*line], "json": [json.dumps(entry)]}
+    for word in words:
+        found = _PLACEHOLDER.fullmatch(word)
+        yield from parts[found[1]] if found else [word]
 
 
-def _confirm(wanted: _Wanted, change: changes.Change) -> None:
-    if not sys.stdin.isatty() or wanted.context.as_json:
-        _as_json(wanted, change, written=False)
-        message = "nothing was written: there is no terminal to ask for confirmation"
+def _carry_out(context: Context, client: Client, change: ClientChange, yes: bool, by_hand: str) -> int:
+    """Run the client's command, or say what to do by hand. Returns the exit code."""
+    config = _settings(context)
+    where = project_of(config.place.cwd) if change.scope == "project" else config.place.cwd
+    if not change.command:
+        if context.as_json:
+            output.json_out(change)
+        else:
+            click.echo(by_hand)
+            click.echo(output.safe(f"\n{change.snippet}") if change.snippet else "", nl=False)
+        return 0
+    if not (context.as_json or context.quiet):
+        click.echo(f"{client.title} does this itself: {printable(shlex.join(change.command))}")
+    if not yes:
+        _confirm(context, change)
+    env = {**os.environ, "HOME": config.place.home} if context.home is not None else None
+    try:
+        # The program is the user's own, and no shell reads the words.
+        done = subprocess.run(change.command, cwd=where, env=env, capture_output=context.as_json, check=False)  # noqa: S603
+    except OSError as error:
+        raise ConfigError(f"{change.command[0]} cannot be started: {error.strerror}", key=client.program) from error
+    if context.as_json:
+        output.json_out(replace(change, ran=not done.returncode))
+    return 1 if done.returncode else 0
+
+
+def _confirm(context: Context, change: ClientChange) -> None:
+    if not sys.stdin.isatty() or context.as_json:
+        if context.as_json:
+            output.json_out(change)
+        message = "nothing was run: there is no terminal to ask for confirmation"
         raise ConfigError(message, key="--yes", hint="pass --yes")
     asking.forget_typed()
-    if not click.confirm("Write it?", err=True):
-        click.echo("nothing was written")
+    if not click.confirm("Run it?", err=True):
+        click.echo("nothing was run")
         raise click.exceptions.Exit(1)
 
 
-def _as_json(wanted: _Wanted, change: changes.Change, *, written: bool) -> None:
-    if wanted.context.as_json:
-        output.json_out(ClientChange(wanted.host, change, written))
+def own_command(running: str, env: Mapping[str, str]) -> str:
+    """The command that starts this `metier`: its name if a search of PATH finds it, else its path.
+
+    A virtual environment that is active in this shell is not active where the client starts, so its folder in PATH does
+    not count.
+    """
+    found = shutil.which("metier", path=env.get("PATH"))
+    program = os.path.abspath(running) if os.path.dirname(running) else shutil.which(running, path=env.get("PATH"))
+    if program is None or os.path.basename(program) != "metier" or not os.path.exists(program):
+        program = found or os.path.join(os.path.dirname(sys.executable), "metier")
+    if not os.path.exists(program):
+        raise ConfigError("the program `metier` was not found", key="PATH", hint="add its folder to PATH")
+    active = env.get("VIRTUAL_ENV")
+    lasting = found and not (active and found.startswith(os.path.join(active, "")))
+    return "metier" if lasting and found and os.path.samefile(found, program) else program
 
 
 _NOT_OF_THE_SERVER: Final = ("as_json", "quiet", "verbose", "home")
