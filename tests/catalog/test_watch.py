@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import os
 import random
 import shutil
@@ -18,7 +17,7 @@ from random_edits import BROKEN, RandomEdits
 
 from metier import Skills
 from metier.app import App
-from metier.catalog import watch, watched_folders
+from metier.catalog import watch
 from metier.catalog.watch import News, Watcher
 from metier.hosts.trust import trust
 from parts import needs
@@ -205,8 +204,7 @@ def test_a_change_at_any_moment_of_the_first_scan_is_told(
 
     skills = world.discover()
     monkeypatch.setattr(Skills, "look", interrupted("look", Skills.look))
-    follow = watched_folders.WatchedFolders.follow
-    monkeypatch.setattr(watched_folders.WatchedFolders, "follow", interrupted("follow", follow))
+    monkeypatch.setattr(Watcher, "_follow", interrupted("follow", Watcher._follow))
     told: list[News] = []
     with Watcher(skills, told.append, files=True):
         wait_for(lambda: bool(told), f"the change {moment}")
@@ -235,32 +233,6 @@ def test_a_file_that_is_half_written_is_no_error(world: World, monkeypatch: pyte
     assert looks == [True], "the half-written file was seen"
     assert [(str(news.changes), news.rest) for news in told] == [("+0 / -0 / ~1", False)]
     assert skills["draft"].description == "Whole."
-
-
-def test_a_skill_that_goes_file_by_file_is_told_once_its_folder_is_gone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever might write the file again is waited for only as long as there is a folder for it."""
-    path = world.skill(f"{SKILLS}/pdf")
-    world.skill(f"{SKILLS}/other")
-    skills = world.discover()
-    collect, settling = Watcher._collect, threading.Event()
-
-    def noted(self: Watcher, quiet: float, lost: frozenset[str] = frozenset()) -> set[str]:
-        if lost:
-            settling.set()
-        return collect(self, quiet, lost)
-
-    monkeypatch.setattr(Watcher, "_collect", noted)
-    with watched(skills) as (_, told):
-        monkeypatch.setattr(watch, "SETTLE", 10 * PATIENCE)
-        monkeypatch.setattr(watch, "LONGEST", 10 * PATIENCE)
-        path.unlink()
-        assert settling.wait(PATIENCE)
-        assert not told
-        path.parent.rmdir()
-        wait_for(lambda: bool(told))
-    assert told[0].changes.removed == ("pdf",)
 
 
 def test_a_file_that_stays_broken_is_told(world: World) -> None:
@@ -400,7 +372,7 @@ def test_ignored_folders_are_not_watched_below_their_top(world: World) -> None:
     (world.project / SKILLS / ".git/objects/ab").mkdir(parents=True)
     skills = world.discover()
     with watched(skills, files=True) as (watcher, _):
-        followed = {os.path.relpath(path, world.project) for path in watcher._folders._followed}
+        followed = {os.path.relpath(path, world.project) for path in watcher._watched}
     assert followed >= {SKILLS, f"{SKILLS}/pdf", f"{SKILLS}/pdf/references", f"{SKILLS}/.git"}
     assert not [path for path in followed if "objects" in path or "node_modules/" in path]
 
@@ -496,28 +468,6 @@ def test_without_watchfiles_it_polls_and_says_so(world: World, monkeypatch: pyte
     world.skill(f"{SKILLS}/pdf")
     with watched(world.discover()) as (watcher, _):
         assert watcher.how == "polling every 1 s: watchfiles is not installed (pip install 'metier[watch]')"
-
-
-def test_on_a_network_file_system_it_polls_and_says_so(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    mounts = world.home / "mountinfo"
-    mounts.write_text(
-        "21 1 0:19 / / rw - ext4 /dev/vda rw\n"
-        f"22 21 0:20 / {world.project} rw,relatime shared:1 - nfs4 server:/export rw\n"
-    )
-    opened = open
-    monkeypatch.setattr(
-        watched_folders,
-        "open",
-        lambda path, **how: opened(mounts if path == "/proc/self/mountinfo" else path, **how),
-        raising=False,
-    )
-    with watched(world.discover()) as (watcher, _):
-        assert watcher.how.startswith("polling every 1 s: ")
-        assert watcher.how.endswith("is on a file system (nfs4) without notices of changes")
-    assert caplog.text.count("polling every 1 s") == 1
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
 def test_where_the_systems_limit_is_reached_it_polls_and_says_so(world: World) -> None:

@@ -1,9 +1,8 @@
 """Keeps catalogs up to date while files change on disk, and tells listeners. Every surface uses this one watcher.
 
 Notices of the file system only say when to rescan. A change is the difference between the catalog that listeners know
-and a fresh scan, so a lost or doubled notice cannot make the live catalog wrong. A change is reported once writing has
-stopped, and a SKILL.md that disappears from its folder or breaks is scanned twice, so a file that is being written
-never shows up as an error.
+and a fresh scan, so a lost or doubled notice cannot make the live catalog wrong. Each folder that a scan looked into is
+watched for itself, because a watch on a whole tree follows every link in it, also one to `/`.
 """
 
 import logging
@@ -13,12 +12,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
 
 from metier.catalog import modes, snapshot
 from metier.catalog.build import Catalog
 from metier.catalog.garbage import no_collection
-from metier.catalog.watched_folders import WHOLE_TREES, CannotWatch, WatchedFolders, network_mount
 from metier.errors import MetierError
 from metier.files.beneath import SKIPPED_FOLDERS
 from metier.hosts import roots
@@ -26,16 +24,15 @@ from metier.hosts.settings import Settings
 from metier.values.skill import SKILL_FILE, Changes
 from metier.values.value import Value
 
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
 _LOG: Final = logging.getLogger("metier")
 
-STEP: Final = 0.02
-"""Seconds between two checks for notices."""
 QUIET: Final = 0.1
 """Seconds without a notice before a rescan, so that a thousand changes are one."""
-BRIEF: Final = 0.02
-"""The same if things were only removed: there is nothing whose writing could go on."""
 SETTLE: Final = 0.4
-"""Seconds before a skill that disappeared or broke is scanned again."""
+"""Seconds before a skill that disappeared or broke is scanned again: it may be being written."""
 LONGEST: Final = 2.0
 """Seconds after which a folder that keeps changing is scanned anyway."""
 PULSE: Final = 0.5
@@ -124,10 +121,10 @@ class Watcher:
         self._refusal = "requested" if poll or os.environ.get("WATCHFILES_FORCE_POLLING") else ""
         self._listeners: list[Listener] = [on_change] if on_change is not None else []
         self._skill_files = _SkillFiles() if files else None
-        self._folders = WatchedFolders()
+        self._notify: RustNotify | None = None
+        self._watched: dict[str, tuple[int, int]] = {}
         self._known = {skills: skills.catalog for skills in self.target.catalogs}
         self._fingerprints: dict[str, object] = {}
-        self._scan_seconds = 0.0
         self._problem = ""
         self._stopped = threading.Event()
         self._ready = threading.Event()
@@ -193,74 +190,64 @@ class Watcher:
                 self._ready.set()
                 touched = self._wait() if complete else None
         finally:
-            self._folders.close()
+            self._close()
 
     def _rescan(self, touched: AbstractSet[str] | None) -> bool:
         """Scan until nothing disappears any more, then refresh the target and tell the listeners.
 
-        `touched` are the paths with notices; `None` means that anything may have changed.
-
-        A change must be seen by a scan or noticed after it. So the last scan begins after all folders are watched and
-        after the fingerprints were taken. Returns whether there was time for that.
+        `touched` are the paths with notices; `None` means that anything may have changed. A change is seen by a scan or
+        noticed after it, because the last scan begins after its folders are watched. Returns whether there was time for it.
         """
         until = time.monotonic() + LONGEST
         missing: frozenset[str] = frozenset()
         altered: set[str] = set()
-        fresh: frozenset[str] = frozenset()
-        fingerprints = _fingerprints([(skills, skills.catalog) for skills in self.target.catalogs])
         while True:
-            began = time.monotonic()
             catalogs = self.target.catalogs
             self._known = {skills: skills.catalog for skills in catalogs} | self._known
+            self._fingerprints = _fingerprints([(skills, skills.catalog) for skills in catalogs])
             found = [(skills, skills.look()) for skills in catalogs]
             if self._skill_files is not None:
-                dirty = None if touched is None else touched | fresh
-                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), dirty)
-            before, fingerprints = fingerprints, _fingerprints(found)
-            fresh = self._follow(found, fingerprints, touched)
-            complete = not fresh and fingerprints == before
-            self._scan_seconds = time.monotonic() - began
-            touched = set()
+                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), touched)
+            is_new = self._follow(found, touched or ())
             late = time.monotonic() > until or self._stopped.is_set()
-            if not complete and not late:
+            if is_new and not late:
+                touched = None
                 continue
             known, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
             if not missing - known or late:
                 break
-            touched = self._collect(SETTLE, missing)
+            touched = None
+            self._stopped.wait(SETTLE)
         self.target.adopt(dict(found))
         self._tell(catalogs, altered)
-        return complete
+        return not is_new
 
-    def _follow(
-        self,
-        found: list[tuple[LiveCatalog, Catalog]],
-        fingerprints: dict[str, object],
-        touched: AbstractSet[str] | None,
-    ) -> frozenset[str]:
-        """Watch every folder in which a skill is or may appear. Returns those that were not watched before."""
-        moved = {path for path, sign in fingerprints.items() if self._fingerprints.get(path, sign) != sign}
-        self._fingerprints = fingerprints
+    def _follow(self, found: list[tuple[LiveCatalog, Catalog]], touched: Iterable[str]) -> bool:
+        """Watch every folder in which a skill is or may appear. Returns whether some were not watched before."""
         if found and all(new.profile.catalog.refresh == "start" for _, new in found):
             self._set_state("off", f"not watching: {found[0][1].profile.name} looks for skills only when it starts")
-            return frozenset()
-        why = self._refusal or network_mount(root.path for _, new in found for root in new.roots)
-        if not why:
+            return False
+        if not self._refusal:
+            below = self._skill_files.folders if self._skill_files is not None else ()
+            places = {path: sign for path in (*_places(found), *below) if (sign := _identity(path))}
+            if places == self._watched and not self._watched.keys() & set(touched):  # none was made anew
+                return False
             try:
-                self._folders.forget({*(touched or ()), *moved})
-                below = self._skill_files.folders if self._skill_files is not None else ()
-                fresh = self._folders.follow((*_places(found), *below))
+                notify = _watch(list(places))
+                self._close()
+                self._notify, self._watched = notify, places
                 self._set_state("watching", "watching")
-                return fresh
-            except CannotWatch as error:
-                why = self._refusal = str(error)
-        self._folders.close()
-        self._set_state("polling", f"polling every {self._poll_seconds:.3g} s: {why}")
-        return frozenset()
+                return True
+            except _CannotWatch as error:
+                self._refusal = str(error)
+        self._close()
+        self._set_state("polling", f"polling every {self.interval:.3g} s: {self._refusal}")
+        return False
 
-    @property
-    def _poll_seconds(self) -> float:
-        return max(self.interval, 20 * self._scan_seconds)
+    def _close(self) -> None:
+        if self._notify is not None:
+            self._notify.close()
+        self._notify, self._watched = None, {}
 
     def _set_state(self, state: WatchState, how: str) -> None:
         if state != self.state:
@@ -274,47 +261,25 @@ class Watcher:
 
     def _wait(self) -> set[str] | None:
         """Wait until something changed and is quiet again. Returns where; `None` if it could be anywhere."""
-        if self.state != "watching":
-            self._stopped.wait(self._poll_seconds)
+        if self._notify is None:
+            self._stopped.wait(self.interval)
             return None
-        began = pulse = time.monotonic()
-        while not self._stopped.wait(STEP):
-            now = time.monotonic()
-            touched = self._folders.drain()
-            if touched:
-                removed = not any(os.path.lexists(path) for path in touched)
-                return touched | self._collect(BRIEF if removed else QUIET)
-            if now - pulse >= PULSE:
-                pulse = now
-                if self._changed_unnoticed():
-                    return self._collect(QUIET)
-            if now - began >= max(ANYWAY, 100 * self._scan_seconds):
+        until = time.monotonic() + ANYWAY
+        quiet, longest, pulse = (int(seconds * 1000) for seconds in (QUIET, LONGEST, PULSE))
+        while not self._stopped.is_set():
+            happened = self._notify.watch(longest, quiet, pulse, self._stopped)
+            if isinstance(happened, set):
+                return {path for _, path in happened}
+            if time.monotonic() > until or self._changed_unnoticed():
                 break
         return None
 
     def _changed_unnoticed(self) -> bool:
         """Whether something changed that notices do not show, or the last scan failed."""
         catalogs = self.target.catalogs
-        if self._problem:
-            return True
-        if any(skills not in self._known or self._known[skills] is not skills.catalog for skills in catalogs):
+        if self._problem or any(self._known.get(skills) is not skills.catalog for skills in catalogs):
             return True
         return _fingerprints([(skills, skills.catalog) for skills in catalogs]) != self._fingerprints
-
-    def _collect(self, quiet: float, lost: AbstractSet[str] = frozenset()) -> set[str]:
-        """Collect notices until there was none for `quiet` seconds, or `lost` files are gone with their folders."""
-        touched: set[str] = set()
-        began = last = time.monotonic()
-        while not self._stopped.wait(STEP):
-            more = self._folders.drain()
-            touched |= more
-            now = time.monotonic()
-            last = now if more else last
-            if now - last >= quiet or now - began >= LONGEST:
-                break
-            if lost and not any(os.path.lexists(os.path.dirname(path)) for path in lost):
-                break  # nobody is writing them
-        return touched
 
     def _tell(self, catalogs: tuple[LiveCatalog, ...], altered: AbstractSet[str]) -> None:
         known = self._known
@@ -401,21 +366,48 @@ def _ancestors(paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
-    """The folders whose entries decide what a scan finds. Folders of skills come first."""
-    for skills, new in found:
-        if WHOLE_TREES:
-            yield from (root.path for root in new.roots)
+class _CannotWatch(Exception):
+    """Folders cannot be watched on this machine. The message says why."""
+
+
+def _watch(paths: list[str]) -> "RustNotify":
+    try:
+        from watchfiles._rust_notify import RustNotify
+    except ImportError:
+        raise _CannotWatch("watchfiles is not installed (pip install 'metier[watch]')") from None
+    for _ in range(5):  # folders may disappear in the meantime
+        paths = [path for path in paths if _identity(path)]
+        try:
+            return RustNotify(paths, False, False, 300, False, False)
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
             continue
-        for skill in (*new.skills, *(entry.skill for entry in new.shadowed)):
-            yield skill.dir
-            if skill.real_path != skill.path and os.path.islink(skill.path):
-                yield os.path.dirname(skill.real_path)
+        except (OSError, RuntimeError) as error:
+            reason = str(error)  # the library raises these with a text and no error number
+            if "limit" in reason:
+                reason = "the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)"
+            elif "Too many open files" in reason:
+                reason = "the limit of watchers is reached (sysctl fs.inotify.max_user_instances)"
+            raise _CannotWatch(reason) from error
+    raise _CannotWatch("the folders change faster than they can be watched")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    status = _status(path)
+    return (status.st_dev, status.st_ino) if status is not None and os.access(path, os.R_OK | os.X_OK) else None
+
+
+def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
+    """The folders whose entries decide what a scan finds."""
+    for skills, new in found:
         yield from skills.visited
-        for file in (*new.failed, *(entry.path for entry in new.skipped if os.path.isabs(entry.path))):
-            yield os.path.dirname(file)
-            if os.path.islink(file):
-                yield os.path.dirname(os.path.realpath(file))
+        for path in (
+            *(skill.path for skill in (*new.skills, *(entry.skill for entry in new.shadowed))),
+            *new.failed,
+            *(entry.path for entry in new.skipped if os.path.isabs(entry.path)),
+        ):
+            yield os.path.dirname(path)
+            if os.path.islink(path):
+                yield os.path.dirname(os.path.realpath(path))
 
 
 def _fingerprints(found: list[tuple[LiveCatalog, Catalog]]) -> dict[str, object]:
