@@ -196,7 +196,7 @@ class Watcher:
         """Scan until nothing disappears any more, then refresh the target and tell the listeners.
 
         `touched` are the paths with notices; `None` means that anything may have changed. A change is seen by a scan or
-        noticed after it, because the last scan begins after its folders are watched. Returns whether there was time for it.
+        noticed after it, because the last scan begins after its folders are watched. Returns whether there was time.
         """
         until = time.monotonic() + LONGEST
         missing: frozenset[str] = frozenset()
