@@ -39,7 +39,7 @@ def test_a_page_is_small_and_a_search_reads_no_chat_again(world: World) -> None:
         store.change(made, title=f"A chat with a title of some length, number {number} <b>&amp;")
         store.keep(made, [UserItem(text=f"word{number}")])
     with TestClient(build(app, watch=False), base_url="http://localhost") as client:
-        for path in ("/", "/chats", "/skills", "/edit/new", "/rules", "/usage", "/shortcuts"):
+        for path in ("/", "/chats", "/skills", "/rules", "/usage", "/shortcuts"):
             assert with_all(client, path) < MOST, path
             assert len(client.get(path).content) < MOST, f"{path} as it is, not compressed"
         assert "word77" in client.get("/chats?q=word77").text

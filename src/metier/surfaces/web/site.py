@@ -205,7 +205,6 @@ class Site:
             profile_name=config.profile.name,
             off="" if config.profile.enabled else config.profile.off_hint,
             reads_once=config.profile.catalog.refresh == "start",
-            edits=config.profile.policy.edits,
             **{"locked": bool(self.access.token), **given},  # whether people sign in, and so can sign out
         )
         return html(request, self.hide_paths(text), status)

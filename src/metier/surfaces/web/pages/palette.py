@@ -20,8 +20,6 @@ ACTIONS: Final = (
     ("New chat", "/", "begin start conversation"),
     ("All chats", "/chats", "history list search"),
     ("Skills", "/skills", "catalog list"),
-    ("New skill", "/edit/new", "create write template author"),
-    ("Import a skill", "/edit/new#import", "install archive zip folder"),
     ("Rules", "/rules", "policy permissions allow deny answers revoke explain"),
     ("Usage", "/usage", "tokens context offered loaded"),
     ("Prompt", "/prompt", "system list budget"),
@@ -35,11 +33,10 @@ ACTIONS: Final = (
 def find(site: Site, request: Request) -> Response:
     words = request.query_params.get("q", "").strip()[:200]
     wanted = words.casefold().split()
-    edits = site.app.config.profile.policy.edits
     actions = [
         _entry("action", title, "", address)
         for title, address, more in ACTIONS
-        if all(word in f"{title} {more}".casefold() for word in wanted) and (edits or "/edit" not in address)
+        if all(word in f"{title} {more}".casefold() for word in wanted)
     ]
     chats = [
         _entry("chat", one.head.title or "New chat", visible(one.snippet), f"/chat/{segment(one.id)}")
