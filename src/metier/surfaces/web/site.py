@@ -37,7 +37,6 @@ from metier.surfaces.web.health import StoreHealth
 from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.markdown import answer_html, to_html
 from metier.surfaces.web.overview import Overviews
-from metier.surfaces.web.publish import PublishedSkills
 from metier.surfaces.web.sse import EventFeed
 from metier.values.skill import Counts
 
@@ -96,7 +95,6 @@ class Site:
         self.hide_paths = PathHider(app)
         self.feed = EventFeed(app.store, self.hide_paths)
         self.overviews = Overviews()
-        self.published_skills = PublishedSkills(app)
         self.store_health = StoreHealth(app.store)
         self._catalog: tuple[Catalog, bytes] | None = None
         self._encoding = threading.Lock()
