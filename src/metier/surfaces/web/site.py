@@ -30,7 +30,7 @@ from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotF
 from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.surfaces.chat import Chats, NoSuchChat
-from metier.surfaces.chat.chat_search import ChatSearch
+from metier.surfaces.chat.known_chats import KnownChats
 from metier.surfaces.rpc import CatalogShown
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.health import StoreHealth
@@ -91,7 +91,7 @@ class Site:
     def __init__(self, app: App, access: Access, document: bytes) -> None:
         self.app, self.access, self.document = app, access, document
         self.chats = Chats(app)
-        self.search = ChatSearch(self.chats.store)
+        self.known_chats = KnownChats(self.chats.store)
         self.hide_paths = PathHider(app)
         self.feed = EventFeed(app.store, self.hide_paths)
         self.overviews = Overviews()
