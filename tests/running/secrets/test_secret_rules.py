@@ -32,9 +32,9 @@ SKILL = "~/.agents/skills/gh"
 
 
 def said(job: Job) -> Outcome:
-    """Prints what the script of these tests would print, without a process."""
+    """Prints what the script of these tests would print, without a process, and fails without the token."""
     shown = f"has {job.env.get('GITHUB_TOKEN')} {job.env.get('OTHER_KEY')}\n"
-    return Outcome(0, "exit", 1, shown.encode(), b"", protections=("no-network",))
+    return Outcome(int("GITHUB_TOKEN" not in job.env), "exit", 1, shown.encode(), b"", protections=("no-network",))
 
 
 def config(world: World) -> str:
@@ -97,7 +97,7 @@ def test_a_rule_that_gives_every_secret_or_to_every_skill_is_refused(world: Worl
 
 
 def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
-    skill(world, body="Set GITHUB_TOKEN, and MAIL_PASSWORD for mail.")
+    skill(world, metadata={"requires": {"env": ["MAIL_PASSWORD"]}})
     session = opened(world)
     session.call("skill_load", {"name": "gh"})
     text = session.call("skill_run", {"name": "gh", "script": "scripts/say.py"}).text
