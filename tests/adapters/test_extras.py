@@ -27,10 +27,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-MODEL = ("onnx_embedding", "numpy", "onnx")
-
-
-@pytest.mark.parametrize(("adapter", "package", "extra"), [*((key, *value) for key, value in ADAPTERS.items()), MODEL])
+@pytest.mark.parametrize(("adapter", "package", "extra"), [(key, *value) for key, value in ADAPTERS.items()])
 def test_a_framework_that_is_missing_names_its_install_line(adapter: str, package: str, extra: str) -> None:
     code = f"""
 import sys
@@ -75,8 +72,7 @@ def test_neither_the_core_nor_the_other_adapters_load_a_framework() -> None:
 
 def test_the_oldest_versions_that_are_tested_are_the_ones_that_are_stated() -> None:
     extras = project()["optional-dependencies"]
-    tested_extras = [*(extra for _, extra in ADAPTERS.values()), "embeddings"]
-    stated = {re.sub(">=", "==", extras[extra][0]) for extra in tested_extras}
+    stated = {re.sub(">=", "==", extras[extra][0]) for _, extra in ADAPTERS.values()}
     lines = (REPOSITORY / "tests/adapters/oldest.txt").read_text().splitlines()
     tested = {line.removesuffix(".0") if line.count(".") > 1 else line for line in lines if not line.startswith("#")}
     assert tested == stated
