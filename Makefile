@@ -15,7 +15,7 @@ MINUTES ?= 2
 SESSIONS ?= 2000
 KILLS ?= 200
 SEED ?= 1
-ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai]
+ADAPTERS := .[pydantic-ai,openai-agents,langchain]
 
 .PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
 	test-image test-install lint format bench \

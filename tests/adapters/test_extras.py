@@ -13,8 +13,6 @@ ADAPTERS = {
     "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "openai_agents": ("agents", "openai-agents"),
     "langchain": ("langchain", "langchain"),
-    "anthropic": ("anthropic", "anthropic"),
-    "openai": ("openai", "openai"),
 }
 """Adapter to its framework's package and its extra."""
 
@@ -45,8 +43,8 @@ except MissingExtra as error:
     "broken",
     [
         "sys.modules['metier.adapters.conversation'] = None",  # a module of our own that cannot be imported
-        "import openai.types.chat; del openai.types.chat.ChatCompletion",  # a name that the installed framework lacks
-        "import openai.types; sys.modules['openai.types.responses'] = None",  # and a module
+        "import agents; del agents.FunctionTool",  # a name that the installed framework lacks
+        "import agents; sys.modules['agents.tool_context'] = None",  # and a module
     ],
 )
 def test_a_bug_is_not_reported_as_a_missing_framework(broken: str) -> None:
@@ -54,7 +52,7 @@ def test_a_bug_is_not_reported_as_a_missing_framework(broken: str) -> None:
 import sys
 {broken}
 try:
-    import metier.adapters.openai
+    import metier.adapters.openai_agents
 except Exception as error:
     print(type(error).__name__, error)
 """
