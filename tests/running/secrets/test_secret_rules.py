@@ -108,6 +108,13 @@ def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
     assert "which no rule gives it; the user can give it with `metier secret allow GITHUB_TOKEN gh`" in text
 
 
+def test_a_run_that_succeeds_says_nothing_about_secrets_that_it_did_without(world: World) -> None:
+    path = skill(world)
+    keep(world, GITHUB_TOKEN=VALUE)
+    result = opened(world, rule(path)).run("gh", "scripts/say.py")
+    assert (result.exit_code, "OTHER_KEY" in result.text) == (0, False)
+
+
 def test_a_secret_that_cannot_be_read_is_not_given_and_it_is_said(world: World) -> None:
     path = skill(world)
     keep(world, GITHUB_TOKEN=VALUE)
