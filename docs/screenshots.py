@@ -29,7 +29,7 @@ SCREEN: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 SETS: dict[str, tuple[ViewportSize, Theme, tuple[str, ...]]] = {
-    "light": (SCREEN, "light", ("start", "skills", "skill", "edit", "prompt", "activity", "chat")),
+    "light": (SCREEN, "light", ("start", "skills", "skill", "prompt", "activity", "chat")),
     "dark": (SCREEN, "dark", ("session", "chat")),
     "phone": (PHONE, "light", ("start", "skills", "chat")),
     "phone-dark": (PHONE, "dark", ("activity", "session")),
@@ -99,10 +99,6 @@ def show(page: Page, url: str, what: str, session: str) -> None:
     }
     if what == "chat":
         talk(page, url)
-    elif what == "edit":
-        page.goto(f"{url}/skills/csv-profile")
-        page.get_by_role("link", name="Edit").click()
-        page.wait_for_load_state("networkidle")
     else:
         page.goto(url + addresses.get(what, "/"), wait_until="load" if what == "session" else "networkidle")
     if what == "session":

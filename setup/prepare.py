@@ -55,7 +55,7 @@ def known() -> dict[str, Part]:
 
 PACKAGES = {
     "demo": [".[web]"],
-    "dev": [".[all,embeddings,pydantic-ai,openai-agents,langchain,anthropic,openai]", "--group", "dev"],
+    "dev": [".[all,pydantic-ai,openai-agents,langchain]", "--group", "dev"],
 }
 ABOUT = {"demo": "Metier and its web app", "dev": "Metier and the tools of its tests"}
 

@@ -35,7 +35,6 @@ HEAVY = (
     "watchfiles",
     "yaml12",
     "metier.app",
-    "metier.running.capabilities",
     "metier.authoring.check",
     "metier.catalog.frontmatter",
     "metier.search",

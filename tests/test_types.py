@@ -14,15 +14,11 @@ from parts import needs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 CASES = """\
-from anthropic import Anthropic
 from langchain.agents.middleware import AgentMiddleware
-from openai import OpenAI
 from agents import Agent, RunConfig
 from pydantic_ai import Agent as PydanticAgent
-from metier.adapters.anthropic import MessagesSkills
 from metier.adapters.conversation import Conversation, Conversations
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
-from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier import Policy, Request, Skills, open_store
@@ -61,12 +57,6 @@ async def twins() -> None:
 skills = Skills.discover()
 session = skills.session()
 
-MessagesSkills(skills, budget=1, restore=1, only=["a"], preload=["a"], id="1", store="memory:")
-MessagesSkills(skills, bugdet=1)  # wrong
-ChatSkills(skills, budget=1, restore=1, only=["a"])
-ChatSkills(skills, onyl=["a"])  # wrong
-ResponsesSkills(session, budget=1)
-ResponsesSkills(skills, polcy={})  # wrong
 AgentSkills(skills, approve=lambda request: request.tool == "skill_run", has_read_tool=False)
 AgentSkills(skills, aprove=None)  # wrong
 SkillsMiddleware(skills, budget=1, restore=1, policy={"deny": []})
@@ -85,14 +75,6 @@ Conversations(skills, "mine", budget=1, tools=False)
 Conversations(skills, "mine", tols=False)  # wrong
 
 # What an adapter returns fits the framework.
-messages = MessagesSkills(skills).request([{"role": "user", "content": "Hello."}], "You are careful.")
-Anthropic().messages.create(model="m", max_tokens=9, **messages)
-chat = ChatSkills(skills).request([{"role": "user", "content": "Hello."}])
-completion = OpenAI().chat.completions.create(model="m", **chat)
-ChatSkills(skills).request([completion.choices[0].message, *ChatSkills(skills).dispatch(completion)])
-items = ResponsesSkills(skills).request([{"role": "user", "content": "Hello."}], "You are careful.")
-response = OpenAI().responses.create(model="m", **items)
-ResponsesSkills(skills).request([*response.output, *ResponsesSkills(skills).dispatch(response)])
 PydanticAgent("test", deps_type=int, capabilities=[SkillsCapability(skills)], toolsets=[SkillsToolset(skills)])
 middleware: list[AgentMiddleware] = [SkillsMiddleware(skills)]
 own = AgentSkills(skills)

@@ -8,11 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic.types import Message
 
 from every_surface import Http, JsonRpc, Mcp, opened
 from forking import METIER
-from metier.adapters.anthropic import MessagesSkills
+from metier.adapters.conversation import Conversation
 from metier.record.store import open_store
 from parts import needs
 from worlds import World
@@ -81,16 +80,14 @@ def test_what_a_client_of_mcp_was_shown_and_did_is_counted_by_another_process(li
 def test_an_adapter_offers_what_its_request_shows(library: World, tmp_path: Path) -> None:
     store = str(tmp_path / "adapter.db")
     with open_store(store) as kept:
-        own = MessagesSkills(library.discover().session(store=kept))
-        requests = [own.request([{"role": "user", "content": text}], "Be kind.") for text in ("Hi.", "Measure.")]
-        use = {"type": "tool_use", "id": "1", "name": "skill_load", "input": {"name": "measure"}}
-        usage = {"input_tokens": 1, "output_tokens": 1}
-        answer = {"id": "1", "type": "message", "role": "assistant", "model": "m", "content": [use], "usage": usage}
-        own.dispatch(Message.model_validate({**answer, "stop_reason": "tool_use", "stop_sequence": None}))
-    assert len({str(request.get("system")) for request in requests}) == 1
+        own = Conversation(library.discover().session(store=kept))
+        prompts = [own.system("Be kind.", [text], text).text for text in ("Hi.", "Measure.")]
+        assert own.tools()
+        own.call("skill_load", {"name": "measure"})
+    assert len({*prompts}) == 1
     measure = by_name(counted(library, store))["measure"]
     assert (measure["offered"], measure["loaded_by_model"]) == (1, 1)
-    (entry,) = [line for line in str(requests[0].get("system")).split("\n") if "<name>measure</name>" in line]
+    (entry,) = [line for line in prompts[0].split("\n") if "<name>measure</name>" in line]
     assert measure["characters"]["description"] == len(entry)
 
 

@@ -37,7 +37,6 @@ _TARGETS: Final = (
         "/login//api",
     ),
     *(
-        "/.well-known/agent-skills/index.json",
         "/favicon.ico/../api/skills",
         "/usage",
         "/prompts",

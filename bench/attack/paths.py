@@ -175,7 +175,7 @@ def _mcp(round_: Round, place: Place, profile: str) -> None:
 
 
 def _http(round_: Round, place: Place, profile: str) -> None:
-    with web(place, "--publish") as server:
+    with web(place) as server:
         session = server.json("POST", "/api/sessions", {})["session_id"]
         while round_.goes_on():
             wanted = path(place, round_.chance)
@@ -184,7 +184,6 @@ def _http(round_: Round, place: Place, profile: str) -> None:
                 [
                     ("POST", f"/api/sessions/{session}/read", {"name": "notes", "path": wanted}),
                     ("POST", f"/api/sessions/{session}/read", {"name": url(place, round_.chance), "raw": True}),
-                    ("GET", f"/.well-known/agent-skills/{quoted[:3_000]}", None),
                     ("GET", f"/skills/{quoted[:3_000]}", None),
                     ("GET", f"/api/skills/{quoted[:3_000]}", None),
                     ("GET", f"/static/{quoted[:3_000]}", None),

@@ -10,13 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from anthropic.types import MessageParam
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.responses import ResponseInputItemParam
-
 from metier import Skills
-from metier.adapters.anthropic import MessagesSkills
-from metier.adapters.openai import ChatSkills, ResponsesSkills
+from metier.adapters.conversation import Conversation
 from metier.session.session import Session
 from metier.surfaces.chat.turn import BASE
 
@@ -55,10 +50,9 @@ Ask = Callable[[Sequence[str]], str]
 def run(options: Options) -> list[Row]:
     rows: list[Row] = []
     for size in SIZES:
-        for name, open_ in ADAPTERS.items():
-            rows += _measure(options, size, name, open_, {})
+        rows += _measure(options, size, "adapter", adapter, {})
         rows += _measure(options, size, "chat", chat, {"prompt.max_chars": BUDGET})
-        rows += _measure(options, size, "by relevance", chat_completions, {"prompt.order": "relevance"}, goal=None)
+        rows += _measure(options, size, "by relevance", adapter, {"prompt.order": "relevance"}, goal=None)
     return rows
 
 
@@ -105,42 +99,15 @@ def _same(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def chat_completions(session: Session) -> Ask:
-    skills, history = ChatSkills(session, budget=BUDGET), list[ChatCompletionMessageParam]()
+def adapter(session: Session) -> Ask:
+    conversation, history = Conversation(session, budget=BUDGET), list[str]()
 
     def ask(texts: Sequence[str]) -> str:
-        history.extend({"role": "user", "content": text} for text in texts)
-        return str(skills.request(history, BASE)["messages"][0].get("content"))
-
-    return ask
-
-
-def responses(session: Session) -> Ask:
-    skills, history = ResponsesSkills(session, budget=BUDGET), list[ResponseInputItemParam]()
-
-    def ask(texts: Sequence[str]) -> str:
-        history.extend({"role": "user", "content": text} for text in texts)
-        return skills.request(history, BASE).get("instructions", "")
-
-    return ask
-
-
-def messages(session: Session) -> Ask:
-    skills, history = MessagesSkills(session, budget=BUDGET), list[MessageParam]()
-
-    def ask(texts: Sequence[str]) -> str:
-        history.extend({"role": "user", "content": text} for text in texts)
-        return str(skills.request(history, BASE).get("system"))
+        history.extend(texts)
+        return conversation.system(BASE, history, history[-1]).text
 
     return ask
 
 
 def chat(session: Session) -> Ask:
     return lambda texts: session.system_prompt(BASE, message=texts[-1])
-
-
-ADAPTERS: dict[str, Callable[[Session], Ask]] = {
-    "openai, chat": chat_completions,
-    "openai, responses": responses,
-    "anthropic": messages,
-}

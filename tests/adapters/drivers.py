@@ -4,11 +4,8 @@ from collections.abc import Iterator
 
 from driver_base import Driver
 from framework_drivers import LangChain, LangChainAsync, OpenAIAgents, PydanticAI, PydanticAIToolset
-from loop_drivers import Anthropic, AnthropicAsync, Chat, ChatAsync, Responses, ResponsesAsync
 
-FRAMEWORKS: list[type[Driver]] = [PydanticAI, PydanticAIToolset, OpenAIAgents, LangChain, LangChainAsync]
-LOOPS: list[type[Driver]] = [Anthropic, AnthropicAsync, Chat, ChatAsync, Responses, ResponsesAsync]
-DRIVERS = [*FRAMEWORKS, *LOOPS]
+DRIVERS: list[type[Driver]] = [PydanticAI, PydanticAIToolset, OpenAIAgents, LangChain, LangChainAsync]
 
 
 def names(drivers: list[type[Driver]]) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""A local HTTP server for the model that speaks the Messages, chat completions and Responses APIs."""
+"""A local HTTP server for the model that speaks the Messages and chat completions APIs."""
 
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from scenario import Model, Step
+from scenario import Model
 
 import model_server
 
@@ -67,45 +67,4 @@ def content_text(content: Any) -> str:
     return content if isinstance(content, str) else "\n\n".join(part["text"] for part in content or ())
 
 
-def _responses(model: Model, request: Any) -> dict[str, object]:
-    texts = [_text(item) for item in request["input"] if item.get("role") == "user" or "output" in item]
-    prompts = [request.get("instructions"), *(content_text(i["content"]) for i in request["input"] if _is_system(i))]
-    given = [text for text in prompts if text]
-    step = model.next("\n\n".join(given), [tool["name"] for tool in request["tools"]], texts, len(given))
-    return {
-        "id": "r",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "output": [_item(model, step)],
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-        "status": "completed",
-    }
-
-
-def _is_system(item: Any) -> bool:
-    return item.get("role") in ("system", "developer")
-
-
-def _text(item: Any) -> str:
-    return item["output"] if "output" in item else item["content"]
-
-
-def _item(model: Model, step: Step) -> dict[str, object]:
-    number = model.number
-    if isinstance(step, str):
-        text = {"type": "output_text", "text": step, "annotations": []}
-        return {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}
-    return {
-        "type": "function_call",
-        "id": f"f{number}",
-        "call_id": f"call_{number}",
-        "name": step[0],
-        "arguments": json.dumps(step[1]),
-        "status": "completed",
-    }
-
-
-_APIS = {"/v1/messages": _messages, "/chat/completions": _chat, "/responses": _responses}
+_APIS = {"/v1/messages": _messages, "/chat/completions": _chat}

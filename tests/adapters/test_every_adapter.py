@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 from driver_base import Driver
-from drivers import DRIVERS, FRAMEWORKS, names
+from drivers import DRIVERS, names
 from scenario import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, record, runner, skills
 
 from metier import replay
@@ -17,10 +17,7 @@ from worlds import World
 RUN_DENIED = {"tool": "skill_run", "skill_name": "carpentry"}
 
 each = pytest.mark.parametrize("driver", DRIVERS, ids=names(DRIVERS))
-PLAIN = ("LangChain", "Anthropic", "Chat", "Responses")
-"""The drivers whose calls are not asynchronous."""
 KINDS = [driver for driver in DRIVERS if not driver.__name__.endswith("Async")]
-each_framework = pytest.mark.parametrize("driver", FRAMEWORKS, ids=names(FRAMEWORKS))
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +106,7 @@ def test_an_asynchronous_no_is_a_no(driver: type[Driver], world: World) -> None:
     fake = runner()
     model = Model([LOAD, RUN, "Then I leave it."])
     agent = driver(skills(world), model, runner=fake, approve=approve)
-    if driver.__name__ in PLAIN:
+    if driver.__name__ == "LangChain":  # its calls are not asynchronous
         with pytest.raises(TypeError, match="approve is asynchronous"):
             agent.say("Cut me a plank.")
     else:
@@ -209,7 +206,7 @@ def test_a_child_has_its_own_skills(driver: type[Driver], world: World) -> None:
     assert "there is no skill 'knots'" in model.shown[1].texts[-1]
 
 
-@each_framework
+@each
 @pytest.mark.parametrize("changed", ["scripts/saw.sh", "scripts/blade.sh", "references/wood.md"])
 def test_an_approval_is_of_the_skill_that_was_shown(driver: type[Driver], world: World, changed: str) -> None:
     """The script changes while the person reads it, or a file beside it, which it may use."""

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,13 @@ from pydantic_ai import Agent
 from scenario import LOAD, MARK, READ, Model, skills, write_skills
 
 from metier.adapters import conversation
-from metier.adapters.anthropic import MessagesSkills
-from metier.adapters.conversation import Conversation, Conversations
+from metier.adapters.conversation import Conversations
 from metier.adapters.langchain import SkillsMiddleware
-from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability
 from metier.app import App
 from metier.errors import StoreError
 from worlds import World
-
-ONE: dict[str, Callable[..., Conversation]] = {
-    kind.__name__: lambda given, kind=kind, **options: kind(given, **options).conversation
-    for kind in (MessagesSkills, ChatSkills, ResponsesSkills, AgentSkills)
-}
 
 
 def say(agent: Any, thread: str, message: str) -> None:
@@ -110,11 +102,10 @@ def test_a_conversation_of_an_agent_is_taken_up_by_another_process(world: World,
     assert activated_elsewhere(world, store, "talk") == ["carpentry"]
 
 
-@pytest.mark.parametrize("name", list(ONE))
-def test_one_conversation_is_taken_up_by_its_id(world: World, tmp_path: Path, name: str) -> None:
+def test_one_conversation_is_taken_up_by_its_id(world: World, tmp_path: Path) -> None:
     write_skills(world)
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    first, second = (ONE[name](world.discover(), id="talk", store=store) for _ in range(2))
+    first, second = (AgentSkills(world.discover(), id="talk", store=store).conversation for _ in range(2))
     assert first.call(*LOAD).ok
     assert "is already loaded and unchanged" in second.call(*LOAD).text
     assert activated_elsewhere(world, store, "talk") == ["carpentry"]

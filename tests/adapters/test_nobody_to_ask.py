@@ -10,8 +10,6 @@ import pydantic_ai
 import pytest
 from agents import Agent as OpenAIAgent
 from agents import RunConfig, Runner
-from driver_base import Driver
-from drivers import LOOPS, names
 from framework_drivers import ScriptedAgentsModel, ScriptedChatModel, pydantic_model
 from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
@@ -136,14 +134,6 @@ def test_openai_agents_that_are_not_told_to_interrupt(world: World) -> None:
     )
     done = asyncio.run(Runner.run(agent, "Cut.", run_config=RunConfig(tracing_disabled=True)))
     assert (done.final_output, done.interruptions, fake.jobs) == ("I may not.", [], [])
-    check(model.shown[-1].texts[-1], world)
-
-
-@pytest.mark.parametrize("driver", LOOPS[::2], ids=names(LOOPS[::2]))
-def test_a_loop_without_a_callback(world: World, driver: type[Driver], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    model = Model([LOAD, RUN, "I may not."])
-    assert driver(skills(world), model, runner=runner(), approve=None).say("Cut.") == "I may not."
     check(model.shown[-1].texts[-1], world)
 
 

@@ -16,8 +16,6 @@ PAGES = {
     "pydantic-ai": "pydantic_ai_agent.py",
     "openai-agents": "openai_agents_agent.py",
     "langchain": "langchain_agent.py",
-    "anthropic": "anthropic_loop.py",
-    "openai": "openai_loop.py",
 }
 
 

@@ -5,18 +5,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import endpoints
-import openai
 import pytest
-from anthropic.types import CacheControlEphemeralParam, TextBlockParam
 from driver_base import Driver
 from drivers import DRIVERS, names
 from framework_drivers import INSTRUCTIONS, ScriptedAgentsModel, ScriptedChatModel
 from langchain.agents import create_agent
 from langchain_core.messages import SystemMessage
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.responses import ResponseInputItemParam
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, SystemPromptPart, UserPromptPart
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -25,9 +20,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from scenario import LOAD, MARK, Model, Step, skills
 
 from metier import Skills
-from metier.adapters.anthropic import MessagesSkills
+from metier.adapters.conversation import Conversation
 from metier.adapters.langchain import SkillsMiddleware
-from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.adapters.openai_agents import AgentSkills, keep_skills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from worlds import World
@@ -96,9 +90,8 @@ def test_the_prompts_of_hosts_that_fix_their_list_stay_the_same(profile: str, wo
     texts: list[str] = []
     store = f"sqlite://{tmp_path}/trail.db"
     for message in TURNS:  # each turn in a life of its own
-        chat = ChatSkills(found, id="s", store=store, budget=BUDGET)
-        (first, *_) = chat.request([{"role": "user", "content": message}], INSTRUCTIONS)["messages"]
-        texts.append(str(first.get("content")))
+        one = Conversation.of(found, "test", asks=False, id="s", store=store, budget=BUDGET)
+        texts.append(one.system(INSTRUCTIONS, [message], message).text)
     assert len({*texts}) == 1
     assert "a-filler-001" in texts[0]
     assert "z-jewels" not in texts[0]
@@ -131,47 +124,6 @@ def test_a_request_has_one_system_prompt(driver: type[Driver], world: World) -> 
     assert {shown.prompts for shown in model.shown} == {expected}
     assert all(text.startswith(INSTRUCTIONS) for text in systems(model))
     assert MARK in systems(model)[-1]
-
-
-OWN_PARTS: list[Any] = [INSTRUCTIONS, [{"type": "text", "text": INSTRUCTIONS}]]
-
-
-@pytest.mark.parametrize("content", OWN_PARTS, ids=["text", "parts"])
-@pytest.mark.parametrize("role", ["system", "developer"])
-def test_a_system_message_among_the_messages_is_extended(world: World, content: Any, role: Any) -> None:
-    chat = ChatSkills(skills(world))
-    own: ChatCompletionMessageParam = {"role": role, "content": content}
-    messages: list[ChatCompletionMessageParam] = [own, {"role": "user", "content": "Hi"}]
-    sent = chat.request(messages, "Be brief.")["messages"]
-    assert [message["role"] for message in sent] == [role, "user"]
-    text = endpoints.content_text(sent[0].get("content"))
-    assert text.startswith(f"Be brief.\n\n{INSTRUCTIONS}\n\nSkills are folders")
-    assert messages == [{"role": role, "content": content}, {"role": "user", "content": "Hi"}], (
-        "the caller's own messages stay as they are"
-    )
-    items: list[Any] = [
-        {"role": role, "content": content if isinstance(content, str) else [{**content[0], "type": "input_text"}]},
-        {"role": "user", "content": "Hi"},
-    ]
-    request = ResponsesSkills(skills(world)).request(items, "Be brief.")
-    assert "instructions" not in request
-    assert "carpentry" in str(request["input"][0])
-    assert str(request["input"][0]).count(INSTRUCTIONS) == 1
-
-
-def test_a_message_of_the_system_reaches_the_endpoint_as_one(world: World) -> None:
-    model = Model(["Hello.", "Hello."])
-    own: ChatCompletionMessageParam = {"role": "system", "content": INSTRUCTIONS}
-    item: ResponseInputItemParam = {"role": "system", "content": INSTRUCTIONS}
-    with endpoints.serve(model) as url, openai.OpenAI(base_url=url, api_key="none") as client:
-        client.chat.completions.create(
-            model="m", **ChatSkills(skills(world)).request([own, {"role": "user", "content": "Hi"}])
-        )
-        client.responses.create(
-            model="m", **ResponsesSkills(skills(world)).request([item, {"role": "user", "content": "Hi"}])
-        )
-    assert [(shown.prompts, shown.system.count("<available_skills>")) for shown in model.shown] == [(1, 1), (1, 1)]
-    assert all(shown.system.startswith(f"{INSTRUCTIONS}\n\n") for shown in model.shown)
 
 
 def test_langchain_extends_a_system_message_among_the_messages(world: World) -> None:
@@ -241,52 +193,3 @@ def test_a_toolset_leaves_the_number_of_system_messages_to_pydantic_ai(world: Wo
         asyncio.run(converse(url))
     assert [shown.prompts for shown in model.shown] == [1, 2, 1]
     assert all("carpentry" in text for text in systems(model))
-
-
-# --- blocks and breakpoints ---
-
-CACHE: CacheControlEphemeralParam = {"type": "ephemeral"}
-
-
-def sent(found: Skills, system: str | list[TextBlockParam], **options: Any) -> list[Any]:
-    """The system prompts of three turns as the endpoint gets them."""
-    model, own = Model(["Well."] * 3), MessagesSkills(found, **options)
-    with endpoints.serve(model) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
-        for text in TURNS[:3]:
-            request = own.request([{"role": "user", "content": text}], system)
-            client.messages.create(model="m", max_tokens=9, **request)
-    return [request["system"] for request in model.requests]
-
-
-def test_a_breakpoint_follows_the_part_that_stays_the_same(world: World) -> None:
-    found = crowd(world)
-    turns = sent(found, INSTRUCTIONS, budget=BUDGET, cache_control=CACHE)
-    assert [[block.get("cache_control") for block in blocks] for blocks in turns] == [[CACHE, None]] * 3
-    (stable,) = {blocks[0]["text"] for blocks in turns}
-    assert stable.startswith(f"{INSTRUCTIONS}\n\nSkills are")
-    assert "a-filler-000" in stable
-    assert "<name>z-kettles</name>" not in stable
-    plain = sent(found, INSTRUCTIONS, budget=BUDGET)
-    assert ["".join(block["text"] for block in blocks) for blocks in turns] == plain
-    assert "<name>z-anchors</name>" in turns[2][1]["text"]
-
-
-def test_a_catalog_that_fits_is_one_block_with_a_breakpoint(world: World) -> None:
-    turns = sent(skills(world), "", cache_control={"type": "ephemeral", "ttl": "1h"})
-    assert len({str(blocks) for blocks in turns}) == 1
-    (block,) = turns[0]
-    assert block["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-    assert "carpentry" in block["text"]
-
-
-def test_a_system_prompt_of_blocks_stays_as_it_is(world: World) -> None:
-    own: list[TextBlockParam] = [
-        {"type": "text", "text": INSTRUCTIONS, "cache_control": CACHE},
-        {"type": "text", "text": "Be brief."},
-    ]
-    for options, more in (({}, [None]), ({"cache_control": CACHE}, [CACHE])):
-        (blocks,) = {str(turn): turn for turn in sent(skills(world), own, **options)}.values()
-        assert blocks[:2] == own
-        assert [block.get("cache_control") for block in blocks[2:]] == more
-        assert blocks[2]["text"].startswith("Skills are folders")
-    assert len(own) == 2

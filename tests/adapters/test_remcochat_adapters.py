@@ -7,7 +7,6 @@ import pytest
 from driver_base import Driver
 from drivers import DRIVERS
 from framework_drivers import PydanticAI
-from loop_drivers import Chat
 from scenario import Model
 
 from worlds import World
@@ -15,9 +14,9 @@ from worlds import World
 KINDS = [driver for driver in DRIVERS if not driver.__name__.endswith("Async")]
 CASES = [
     *(pytest.param(driver, False, id=driver.__name__) for driver in KINDS),
-    *(pytest.param(driver, True, id=f"{driver.__name__}-session") for driver in (Chat, PydanticAI)),
+    pytest.param(PydanticAI, True, id="PydanticAI-session"),
 ]
-"""Every adapter with skills; one loop and one framework also with a session of the caller."""
+"""Every adapter with skills, and one also with a session of the caller."""
 PROVIDERS_ACCEPT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 BODY = "# Steps\n\nBODY-MARKER: do this first, Größe.\n"
 

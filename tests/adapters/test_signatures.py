@@ -7,19 +7,14 @@ import pytest
 from scenario import skills
 
 from metier import ConfigError
-from metier.adapters.anthropic import MessagesSkills
 from metier.adapters.conversation import Conversation, Conversations
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
-from metier.adapters.openai import ChatSkills, ResponsesSkills
 from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier.session.session import Session
 from worlds import World
 
 ADAPTERS: dict[str, Callable[..., Any]] = {
-    "MessagesSkills": MessagesSkills,
-    "ChatSkills": ChatSkills,
-    "ResponsesSkills": ResponsesSkills,
     "AgentSkills": AgentSkills,
     "SkillsMiddleware": SkillsMiddleware,
     "skill_tools": skill_tools,

@@ -69,7 +69,7 @@ def test_all_has_every_surface_and_store() -> None:
     named = re.fullmatch(r"metier\[(.*)\]", extras["all"][0])
     assert named is not None
     adapters = {path.stem.replace("_", "-") for path in (REPOSITORY / "src/metier/adapters").glob("[a-z]*.py")}
-    assert set(named[1].split(",")) == set(extras) - adapters - {"all", "watch", "onnx"}
+    assert set(named[1].split(",")) == set(extras) - adapters - {"all", "watch"}
 
 
 def test_on_an_index_page_every_link_and_picture_has_a_whole_address(tmp_path: Path) -> None:

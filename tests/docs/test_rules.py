@@ -29,7 +29,7 @@ PAGES = [
 RULE = re.compile(r"\{[^{}]*\btool\"?\s*[=:]\s*\"[^{}]*\}")
 LIST = re.compile(r"\b(allow|deny|ask)\"?\s*[=:]\s*\[")
 ME = "/home/me"
-NOT_ABOUT_FILES = ("install", "mcp_load", "skill_edit")
+NOT_ABOUT_FILES = ("install", "mcp_load")
 """The tools whose requests are about a skill that is not on disk yet, or need not be."""
 
 
@@ -60,7 +60,7 @@ def test_the_rules_of_the_pages_are_found() -> None:
     found = [str(one.id).partition(":")[0] for one in RULES]
     expected = {"teams.md": 2, "scripts.md": 17, "policy.md": 8, "install.md": 2, "embed.md": 5, "adapters.md": 1}
     assert {page: found.count(f"docs/{page}") for page in expected} == expected
-    assert {"docs/mcp.md", "docs/web.md"} <= set(found)
+    assert "docs/mcp.md" in found
 
 
 @pytest.mark.parametrize(("verdict", "rule"), RULES)

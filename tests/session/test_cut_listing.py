@@ -1,14 +1,11 @@
 """What a model is shown of a catalog that does not fit, with messages and without, in one process and in the next."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 
 from lives import Lives
-from metier.adapters.openai import ChatSkills
 from metier.session.session import Session
 from metier.values.skill import Mode
 from profile_kinds import KINDS
@@ -110,14 +107,12 @@ def test_a_host_that_lists_its_skills_twice_lists_the_same_in_one_request(
     crowded(world, 260)
     skills = world.discover("mycodeagent", roots=[world.project / FOLDER])
     skills.set_mode("skill-0259-harbours", mode)
-    chat, history = ChatSkills(skills.session(), budget=budget), list[ChatCompletionMessageParam]()
+    session = skills.session()
     for message in MESSAGES:
-        history.append({"role": "user", "content": message})
-        request = chat.request(history, "BASE")
-        listed = chat.session.tools(budget)[0].description
-        assert json.dumps(listed) in json.dumps(request.get("tools"))
+        prompt = session.system_prompt("BASE", message=message, budget=budget, wire=True)
+        listed = session.tools(budget, wire=True)[0].description
         assert described(listed)
-        assert f"## Skill\n\n{listed}\n\n# Skills\n" in str(request["messages"][0].get("content"))
+        assert f"## Skill\n\n{listed}\n\n# Skills\n" in prompt
 
 
 @pytest.mark.parametrize("profile", KINDS)

@@ -10,7 +10,7 @@ import pytest
 RUN = Path(__file__).parents[2] / ".ci" / "run"
 STEPS = [
     *("lint", "test", "bare", "test-oldest", "test-install", "attack", "walk"),
-    *("test-onnx", "test-hosts", "test-conformance"),
+    *("test-hosts", "test-conformance"),
 ]
 
 # The lane of the attacks ends last. The tests with real hosts fail if they do not have the machine for themselves.

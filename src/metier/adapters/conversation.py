@@ -9,7 +9,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from metier import limits
 from metier.app import SESSIONS, App
@@ -29,9 +29,6 @@ from metier.session.session import Session
 from metier.skills import Skills
 from metier.values.results import Tool, ToolResult
 from metier.values.skill import JsonObject, wire_name
-
-ResponseT = TypeVar("ResponseT")
-AnswerT = TypeVar("AnswerT")
 
 
 class RequestPrompt(NamedTuple):
@@ -197,58 +194,6 @@ class Conversation:
         for call_id in answered:
             if call_id in self._waiting:
                 self.call(*self._waiting[call_id], answer=False, call_id=call_id)
-
-
-class ResponseCall(NamedTuple):
-    """A call of a tool in a response of a model."""
-
-    id: str
-    name: str
-    arguments: object
-
-
-class SkillLoop(Generic[ResponseT, AnswerT]):
-    """The skills of one conversation, for a loop that calls a model itself: `request`, then `dispatch`."""
-
-    framework: ClassVar[str]
-
-    def __init__(
-        self,
-        skills: Skills | Session,
-        *,
-        budget: int | None = None,
-        restore: int = limits.COMPACTION_CHARACTERS,
-        **options: Unpack[SessionOptions],
-    ) -> None:
-        """`options` are those of `Skills.session`. Its `approve` is asked for confirmation."""
-        self.conversation = Conversation.of(
-            skills, self.framework, asks=False, budget=budget, restore=restore, **options
-        )
-
-    @property
-    def session(self) -> Session:
-        return self.conversation.session
-
-    def dispatch(self, response: ResponseT) -> list[AnswerT]:
-        """Make the calls of skill tools in a response, in their order. Returns the results, to append after it."""
-        names = self.conversation.names()
-        return [
-            self._answer(call.id, self.conversation.call(call.name, call.arguments))
-            for call in self._calls(response)
-            if call.name in names
-        ]
-
-    async def adispatch(self, response: ResponseT) -> list[AnswerT]:
-        """`dispatch` for asyncio."""
-        return await in_thread(self.dispatch, response)
-
-    def _calls(self, response: ResponseT) -> Iterable[ResponseCall]:
-        """The tool calls of a response."""
-        raise NotImplementedError
-
-    def _answer(self, call_id: str, result: ToolResult) -> AnswerT:
-        """The result of a call in the form of the API."""
-        raise NotImplementedError
 
 
 class Conversations:

@@ -89,12 +89,9 @@ class SkillText:
         return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
 
 
-def review(folder: str, known: Collection[str] = (), draft: "SkillText | None" = None) -> list[Diagnostic]:
-    """Review the skill in a folder. `known` are the codes that the validation of its SKILL.md already reported.
-
-    `draft` stands for one of its files, as it would be once it is saved.
-    """
-    return list(_Review(folder, draft).findings(known))
+def review(folder: str, known: Collection[str] = ()) -> list[Diagnostic]:
+    """Review the skill in a folder. `known` are the codes that the validation of its SKILL.md already reported."""
+    return list(_Review(folder).findings(known))
 
 
 def reached_texts(folder: str) -> list[SkillText]:
@@ -118,14 +115,14 @@ def text_of(folder: str, path: str) -> SkillText | None:
 
 
 class _Review:
-    def __init__(self, folder: str, draft: SkillText | None = None) -> None:
-        self.folder, self.draft = folder, draft
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         listed = list_files(folder, limits.REVIEWED_FILES, 1 << 62).files
         inner = [path.removesuffix(SKILL_FILE) for path in listed if path.endswith(f"/{SKILL_FILE}")]
         self.files = [path for path in listed if not any(path.startswith(below) for below in inner)]
 
     def text(self, path: str) -> SkillText | None:
-        return self.draft if self.draft is not None and self.draft.path == path else text_of(self.folder, path)
+        return text_of(self.folder, path)
 
     def findings(self, known: Collection[str]) -> Iterator[Diagnostic]:
         skill = self.text(SKILL_FILE)

@@ -378,8 +378,6 @@ class PolicyRules(Value, eq=False):
     exact_names: bool = False
     """Whether the `skill_name` of a rule is one name. A rule with another value is dropped with a warning. Otherwise it
     may be a glob."""
-    edits: bool = True
-    """Whether people can write, import and remove skills in the web app."""
 
 
 class DocumentationTable(Value, eq=False):

@@ -37,12 +37,8 @@ REMOTE_LOAD: Final = "mcp_load"
 CATALOG_FIELD: Final = "catalog_field"
 """The tool name of a request to show a field of a skill in the prompt. Its path is the key of the field."""
 
-EDIT: Final = "skill_edit"
-"""The tool name of a request to create, change or remove a skill in the web app. Its path is the file."""
-
 DEFAULTS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "read-only": {
-        EDIT: "deny",
         "skill_run": "deny",
         "install": "deny",
         "override": "deny",
@@ -300,8 +296,8 @@ def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]
     return replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
 
 
-_OTHER_PATHS: Final = (EDIT, "install", "override", CATALOG_FIELD, REMOTE_LOAD)
-"""The tools whose requests have a path that is no file of a skill: an address, a field, a file that is edited."""
+_OTHER_PATHS: Final = ("install", "override", CATALOG_FIELD, REMOTE_LOAD)
+"""The tools whose requests have a path that is no file of a skill: an address, a field."""
 
 
 def _check_path(tool: str, path: str) -> None:

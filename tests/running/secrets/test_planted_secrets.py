@@ -127,7 +127,7 @@ def test_the_command_line_and_what_other_processes_find(world: World, store: str
     done = forking.run(line, input=GIVEN["stdin"].encode(), **where)
     assert done.returncode == 3
     replayed = call("replay")
-    check(store, done.stdout, done.stderr, replayed, call("events", "--json"), call("caps", SKILL))
+    check(store, done.stdout, done.stderr, replayed, call("events", "--json"))
     assert b"identical, byte for byte" in replayed
 
 

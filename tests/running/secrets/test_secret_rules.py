@@ -32,9 +32,9 @@ SKILL = "~/.agents/skills/gh"
 
 
 def said(job: Job) -> Outcome:
-    """Prints what the script of these tests would print, without a process."""
+    """Prints what the script of these tests would print, without a process, and fails without the token."""
     shown = f"has {job.env.get('GITHUB_TOKEN')} {job.env.get('OTHER_KEY')}\n"
-    return Outcome(0, "exit", 1, shown.encode(), b"", protections=("no-network",))
+    return Outcome(int("GITHUB_TOKEN" not in job.env), "exit", 1, shown.encode(), b"", protections=("no-network",))
 
 
 def config(world: World) -> str:
@@ -97,7 +97,7 @@ def test_a_rule_that_gives_every_secret_or_to_every_skill_is_refused(world: Worl
 
 
 def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
-    skill(world, body="Set GITHUB_TOKEN, and MAIL_PASSWORD for mail.")
+    skill(world, metadata={"requires": {"env": ["MAIL_PASSWORD"]}})
     session = opened(world)
     session.call("skill_load", {"name": "gh"})
     text = session.call("skill_run", {"name": "gh", "script": "scripts/say.py"}).text
@@ -106,6 +106,13 @@ def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
     keep(world, GITHUB_TOKEN=VALUE)
     text = session.call("skill_run", {"name": "gh", "script": "scripts/say.py"}).text
     assert "which no rule gives it; the user can give it with `metier secret allow GITHUB_TOKEN gh`" in text
+
+
+def test_a_run_that_succeeds_says_nothing_about_secrets_that_it_did_without(world: World) -> None:
+    path = skill(world)
+    keep(world, GITHUB_TOKEN=VALUE)
+    result = opened(world, rule(path)).run("gh", "scripts/say.py")
+    assert (result.exit_code, "OTHER_KEY" in result.text) == (0, False)
 
 
 def test_a_secret_that_cannot_be_read_is_not_given_and_it_is_said(world: World) -> None:

@@ -11,12 +11,10 @@ import pytest
 
 from bench.attack.hostile import SKILL, tarred, zipped
 from metier import limits
-from metier.app import App
 from metier.errors import InstallError
 from metier.files.digests import digest_of
 from metier.sources.install import InstallRequest, Offer
 from metier.sources.install.fetch import INDEX, SCHEMA
-from metier.surfaces.web.publish import PublishedSkills
 from parts import needs
 from sources.install.places import NO_DIGEST, OPEN, place
 from sources.install.skillsite import Site, certificate, listener, serving
@@ -131,24 +129,6 @@ def test_without_a_name_the_message_says_what_is_offered(world: World, site: Sit
     site.offer("probe", zipped())
     with pytest.raises(InstallError, match="it offers probe"):
         place(world, OPEN).take(site.url)
-
-
-def test_what_this_runtime_publishes_can_be_installed(world: World, site: Site) -> None:
-    world.skill(".agents/skills/probe", files={"references/\u00e9.md": "x", f"{'long' * 30}.md": "y"})
-    shelf = PublishedSkills(App(world.project, home=world.home, store="memory:"))
-    index = shelf.index()
-    site.pages[INDEX] = json.dumps(index).encode()
-    for offered in index["skills"]:
-        packed = shelf.archive(offered["url"])
-        assert packed is not None
-        site.pages[f"/.well-known/agent-skills/{offered['url']}"] = packed
-    here = place(world, OPEN)
-    here.take(site.url, "probe")
-    files = ["SKILL.md", f"{'long' * 30}.md", "references/\u00e9.md"]
-    for file in files:
-        assert (here.skills / "probe" / file).read_bytes() == (
-            world.project / ".agents/skills/probe" / file
-        ).read_bytes()
 
 
 # --- connections ---

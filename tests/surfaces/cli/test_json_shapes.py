@@ -67,7 +67,6 @@ COMMANDS = {
     "secret list": ["secret list --json"],
     "secret allow": ["secret allow GITHUB_TOKEN pdf --json"],
     "secret remove": ["secret remove GITHUB_TOKEN --json"],
-    "caps": ["caps pdf --json", "caps xlsx --json"],
     "trust": ["trust --json", "trust --remove --json"],
     "mcp add": ["mcp add claude-code --yes --json", "mcp add claude-code --yes --json"],
     "mcp remove": ["mcp remove claude-code --yes --json"],

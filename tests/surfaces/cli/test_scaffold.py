@@ -11,7 +11,7 @@ import pytest
 from bench.attack.hostile import tarred, zipped
 from calling import Run
 from metier import Skills
-from metier.authoring.editing import new_skill
+from metier.authoring import new
 from metier.files import text
 from metier.hosts import settings
 from metier.hosts.profiles import BUILT_IN
@@ -161,14 +161,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(world: World, run: Run) -> 
 
 
 def test_the_template_has_no_sentence_left_to_fill_in_but_the_description() -> None:
-    assert "TODO" not in "".join(new_skill.template().values())
+    assert "TODO" not in "".join(new.template().values())
 
 
 def test_two_new_skills_of_one_name_at_once_are_one(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("new", "one").code == 0
     file = world.project / ".agents/skills/one/SKILL.md"
     file.write_text("written by the other")
-    monkeypatch.setattr(new_skill.os.path, "lexists", lambda path: False)  # it looked before the other one created it
+    monkeypatch.setattr(new.os.path, "lexists", lambda path: False)  # it looked before the other one created it
     late = run("new", "one")
     monkeypatch.undo()
     assert (late.code, late.out) == (1, "")

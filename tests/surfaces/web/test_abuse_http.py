@@ -32,7 +32,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Generator[Process, None
     (world.project / ".git").mkdir(parents=True)
     world.home.mkdir()
     world.skill(f"{SKILLS}/notes", files={"references/a.md": "the reference"})
-    with serve(world, "--rate", "0", "--publish", store=f"sqlite:///{folder}/events.db") as running:
+    with serve(world, "--rate", "0", store=f"sqlite:///{folder}/events.db") as running:
         yield running
 
 
@@ -184,8 +184,6 @@ TRICKS = [
     *("/api/skills/" + "a" * 60_000, "/api/skills/" + "%41" * 15_000, "/api/skills/" + "../" * 5_000, "//etc/passwd"),
     *("/%2e%2e/%2e%2e/etc/passwd", "/static/../../../../etc/passwd", "/static/..%2f..%2f..%2f..%2fetc%2fpasswd"),
     *("/static/%2fetc%2fpasswd", "/static//etc/passwd", "/static/%2e%2e%2f%2e%2e%2fapi.py"),
-    "/.well-known/agent-skills/..%2f..%2f..%2fetc%2fpasswd",
-    *("/.well-known/agent-skills/notes-..%2f..%2f..%2fx.tar.gz", "/.well-known/agent-skills/%00.tar.gz"),
     *("/api/sessions/..%2f..%2f/events", "/api/sessions/%00/events", "/api/sessions/%ff/events"),
     *("/api/sessions/" + "s" * 5_000 + "/events", "/api/sessions/../skills/events", "/mcp/../../etc/passwd"),
     *("/healthz/../nowhere", "/healthz%2f..%2fetc%2fpasswd", "*", "http://evil.example/api/skills/x"),
@@ -260,12 +258,12 @@ def test_many_connections_that_say_nothing_do_not_keep_others_out(process: Proce
 def guarded(world: World) -> Generator[TestClient, None, None]:
     app = App(world.project, home=world.home, store="memory:")
     gate = replace(Gate.for_address("0.0.0.0", TOKEN, ("metier.example",)), slowest=0.0)
-    with TestClient(build(app, gate, publish=True, watch=False), base_url="http://localhost") as client:
+    with TestClient(build(app, gate, watch=False), base_url="http://localhost") as client:
         yield client
 
 
 def addresses() -> list[tuple[str, str]]:
-    closed = (one for one in endpoints(publish=True) if not one.open)
+    closed = (one for one in endpoints() if not one.open)
     made = [(one.method, one.path.replace("{", "").replace("}", "")) for one in closed]
     return [*made, ("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/"), ("GET", "/nowhere")]
 

@@ -1,10 +1,7 @@
 """The HTTP API as a client sees it: its answers and its refusals."""
 
-import hashlib
-import io
 import json
 import sys
-import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +24,6 @@ from worlds import World
 
 HOST = "http://localhost"
 TOKEN = "a-token-of-some-length"
-INDEX = "/.well-known/agent-skills/index.json"
 
 
 def opened(world: World, **given: Any) -> App:
@@ -115,7 +111,6 @@ def test_to_look_at_a_session_writes_nothing_into_it(world: World, tmp_path: Pat
         ("GET", "/api/skills", {"headers": {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}}, 403),
         ("POST", "/rpc", {"content": b"x" * (5 << 20)}, 413),
         ("POST", "/rpc", {"content": b"x", "headers": {"content-length": "²".encode("latin-1")}}, 413),
-        ("GET", INDEX, {}, 404),
     ],
 )
 def test_what_cannot_be_answered_gets_its_status_and_one_shape(
@@ -294,64 +289,6 @@ def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tm
     }
     assert [hide(given) for given in told] == list(told.values())
     assert hide({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
-
-
-# --- skills to fetch ---
-
-
-@pytest.fixture
-def publishing(world: World) -> Iterator[TestClient]:
-    world.skill(".agents/skills/notes", files={"references/a.md": "the reference", "scripts/x.sh": "echo"})
-    world.skill(".agents/skills/hidden", disable_model_invocation=True)
-    with asking(opened(world), publish=True) as made:
-        yield made
-
-
-def fetch(client: TestClient, entry: dict[str, str]) -> bytes:
-    answer = client.get(INDEX.replace("index.json", entry["url"]))
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/gzip")
-    return answer.content
-
-
-def test_published_skills_have_archives_whose_bytes_match_their_digests(publishing: TestClient, world: World) -> None:
-    (world.project / ".agents/skills/notes/outside").symlink_to("/etc")
-    (world.project / ".agents/skills/notes/passwd").symlink_to("/etc/passwd")
-    index = publishing.get(INDEX).json()
-    assert index["$schema"] == "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
-    (entry,) = index["skills"]
-    assert (entry["name"], entry["type"]) == ("notes", "archive")
-    packed = fetch(publishing, entry)
-    assert entry["digest"] == f"sha256:{hashlib.sha256(packed).hexdigest()}"
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        assert sorted(archive.getnames()) == ["SKILL.md", "references/a.md", "scripts/x.sh"]
-        assert all(member.isreg() for member in archive)
-        assert {member.name: member.mode for member in archive}["scripts/x.sh"] == 0o755
-        inside = archive.extractfile("references/a.md")
-        assert inside is not None
-        assert inside.read() == b"the reference"
-    assert publishing.get(INDEX).json() == index
-
-
-def test_a_changed_skill_has_a_new_digest_and_is_not_served_under_the_old_one(
-    publishing: TestClient, world: World
-) -> None:
-    (old,) = publishing.get(INDEX).json()["skills"]
-    (world.project / ".agents/skills/notes/references/a.md").write_text("THE REFERENCE")
-    (new,) = publishing.get(INDEX).json()["skills"]
-    assert new["digest"] != old["digest"]
-    assert new["digest"] == f"sha256:{hashlib.sha256(fetch(publishing, new)).hexdigest()}"
-    assert publishing.get(INDEX.replace("index.json", old["url"])).status_code == 404
-
-
-@pytest.mark.parametrize("name", ["notes.tar.gz", "hidden-0123456789abcdef.tar.gz", "..%2f..%2fx.tar.gz", "-.tar.gz"])
-def test_nothing_else_is_served_beside_the_index(publishing: TestClient, name: str) -> None:
-    assert publishing.get(INDEX.replace("index.json", name)).status_code == 404
-
-
-def test_a_skill_that_no_host_would_take_is_left_out_of_the_index(publishing: TestClient, world: World) -> None:
-    with (world.project / ".agents/skills/notes/big.bin").open("wb") as big:
-        big.truncate(20 << 20)
-    assert publishing.get(INDEX).json()["skills"] == []
 
 
 # --- JSON-RPC ---

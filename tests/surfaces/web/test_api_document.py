@@ -18,7 +18,7 @@ from patience import PATIENCE
 from worlds import World
 
 DOCUMENT = "/openapi.json"
-NAMES = [f"{one.method} {one.path}" for one in endpoints(publish=True) if one.path != DOCUMENT]
+NAMES = [f"{one.method} {one.path}" for one in endpoints() if one.path != DOCUMENT]
 EXAMPLES = 6
 """Valid and invalid requests per operation."""
 
@@ -30,7 +30,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Generator[Process, None
     (world.project / ".git").mkdir(parents=True)
     world.home.mkdir()
     world.skill(".agents/skills/notes", files={"references/a.md": "the reference", "scripts/x.sh": "echo"})
-    with serve(world, "--rate", "0", "--publish") as running:
+    with serve(world, "--rate", "0") as running:
         yield running
 
 

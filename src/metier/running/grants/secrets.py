@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from metier.errors import ConfigError
+from metier.files.text import from_utf8
 from metier.running.grants import RunGrant
 from metier.running.sandbox import Job, Outcome
 from metier.running.scripts import WantedRun
 from metier.running.secrets.storage import SecretStorage, StoredSecrets
+from metier.running.variables import declared_in, secrets_read
 from metier.values.skill import JsonObject
 
 TOOL: Final = "run_secret"
@@ -56,17 +58,19 @@ class SecretsGrant(RunGrant):
         return replace(job, env={**job.env, **{name: values[name] for name in self.names if name in values}})
 
     def notes(self, run: WantedRun, outcome: Outcome) -> Iterator[str]:
-        """What is said about the secrets that a script asks for and was not given, or could not be given."""
+        """What is said about secrets that could not be given, and about others that a failed script asks for."""
         script = run.script
         if script.files.tree is None:
             return  # a replay has these notes from the record
-        from metier.running.capabilities.look import asked_for_by, sources
-
-        wanted = asked_for_by(script.path, sources(script.files.tree), script.skill.frontmatter)
+        wanted: tuple[str, ...] = ()
+        file = script.files.tree.file(script.path)
+        if file is not None and (outcome.ended != "exit" or outcome.exit_code):
+            read = secrets_read(script.path, from_utf8(file.data))
+            wanted = (*declared_in(script.skill.frontmatter, "env"), *read)
         variables, values = run.settings.place.env, script.stored.values
         known = {name for name in self.names if name in values}
         known |= {name for name in run.settings.profile.run.env if name in variables}
-        for name in dict.fromkeys((*self.names, *(one.name for one in wanted))):
+        for name in dict.fromkeys((*self.names, *wanted)):
             if name not in known:
                 yield _missing(name, script.skill.name, script.stored)
 

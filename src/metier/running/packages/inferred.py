@@ -1,8 +1,7 @@
 """What a script needs by its imports, where nothing is declared.
 
-The script is parsed and never run, here and for `metier caps`, so both agree on what it imports. The modules of the
-skill that it imports are followed; those of the standard library are left out. `distributions.txt` has the names of
-distributions that differ from the import.
+The script is parsed and never run. The modules of the skill that it imports are followed; those of the standard library
+are left out. `distributions.txt` has the names of distributions that differ from the import.
 """
 
 import ast

@@ -56,8 +56,6 @@ class InstallRequest(Value):
     """Replace an installed skill of the same name."""
     lenient: bool = False
     """Accept violations of the standard that the profile accepts."""
-    upload: bytes | None = None
-    """An archive that came with the request. `source` then only names it, and nothing is read from there."""
 
 
 class OfferedFile(NamedTuple):
@@ -168,15 +166,9 @@ class Installer:
             self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
             raise
 
-    def preview(self, request: InstallRequest) -> Offer:
-        """What `install` would install, after the same checks and questions. Nothing is installed or recorded."""
-        return self._install(request, self._source(request), None)
-
     # --- fetching ---
 
     def _source(self, request: InstallRequest) -> str:
-        if request.upload is not None:
-            return request.source
         if fetch.is_remote(request.source):
             return fetch.without_secrets(request.source)
         return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
@@ -186,14 +178,13 @@ class Installer:
             scheme = request.source.partition("://")[0].lower()
             bring = plugins.find("metier.sources", scheme) if scheme not in ("http", "https") else None
             return self._download(request) if bring is None else self._brought(request, bring)
-        if request.upload is None and os.path.isdir(source):
+        if os.path.isdir(source):
             found, left_out = archive.read_folder(source)
             entries = archive.unwrap(found)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source, left_out=left_out)
-        data = request.upload
         try:
-            data = read_regular(source, limits.ARTIFACT_BYTES) if data is None else data
+            data = read_regular(source, limits.ARTIFACT_BYTES)
         except (OSError, ValueError) as error:
             raise InstallError(f"{source} cannot be read: {reason_of(error)}", reason="unreadable") from error
         return _Fetched(archive.unpack(data), source, _compare(digest_of(data), request.digest, source))
@@ -257,7 +248,7 @@ class Installer:
 
     # --- installing ---
 
-    def _install(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool] | None) -> Offer:
+    def _install(self, request: InstallRequest, source: str, confirm: Callable[[Offer], bool]) -> Offer:
         root = self.root(project=request.project)
         if request.digest and not is_digest(request.digest):
             raise ConfigError(f"a digest must be {FORM}", key="digest")
@@ -291,8 +282,6 @@ class Installer:
                 left_out=fetched.left_out,
             )
             self._allow(offer, remote=_is_remote(request))
-            if confirm is None:
-                return offer
             if read_answer(confirm(offer)) not in YES:
                 raise PolicyDenied(TOOL, name, "the answer was no")
             locked = lock.Locked(
@@ -321,7 +310,7 @@ class Installer:
     def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
         """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
         project = self._config.place.project
-        if _is_remote(request) or request.upload is not None or not request.project:
+        if _is_remote(request) or not request.project:
             return offer.source
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
@@ -377,8 +366,8 @@ class Installer:
 
 
 def _is_remote(request: InstallRequest) -> bool:
-    """Whether the skill comes over the network. The name of an upload is only a name, even if it looks like a URL."""
-    return request.upload is None and fetch.is_remote(request.source)
+    """Whether the skill comes over the network."""
+    return fetch.is_remote(request.source)
 
 
 def _compare(digest: str, wanted: str, source: str) -> str:

@@ -73,6 +73,15 @@ def read(root: str) -> dict[str, Locked]:
         raise ConfigError(f"the lock file cannot be read: {error}", file=file, hint=hint) from error
 
 
+def installed_from(folder: str) -> str:
+    """The source of an installed skill; empty for one that was not installed, or whose lock file cannot be read."""
+    try:
+        entry = read(os.path.dirname(folder)).get(os.path.basename(folder))
+    except ConfigError:
+        return ""
+    return entry.source if entry is not None else ""
+
+
 def _skills(content: object) -> dict[str, Locked]:
     table = as_table(content)
     if table.get("version") != VERSION:
@@ -80,10 +89,10 @@ def _skills(content: object) -> dict[str, Locked]:
     listed = table.get("skills")
     if not is_table(listed):
         raise ValueError("it has no table of skills")
-    return {name: parse_locked(name, value) for name, value in listed.items()}
+    return {name: _parse(name, value) for name, value in listed.items()}
 
 
-def parse_locked(name: str, value: object) -> Locked:
+def _parse(name: str, value: object) -> Locked:
     """An entry of the lock file. Raises `ValueError` if it is not valid."""
     try:
         return msgspec.convert(value, Locked)

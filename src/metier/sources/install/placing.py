@@ -116,12 +116,6 @@ def put(folder: str, target: str, *, replaces: bool) -> None:
         os.rename(old, folder)
 
 
-def exchange(folder: int, one: str, other: str) -> bool:
-    """Exchange two files of an open folder in one step. Return false if this system cannot."""
-    function = _renameat2()
-    return function is not None and function(folder, os.fsencode(one), folder, os.fsencode(other), _EXCHANGE) == 0
-
-
 def take_back(folder: str, target: str, *, replaces: bool) -> None:
     """Undo `put`."""
     if replaces:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import click
 
-from metier.authoring.editing.new_skill import SkillExists, new_skill
+from metier.authoring.new import SkillExists, new_skill
 from metier.errors import ConfigError
 from metier.files.text import printable
 from metier.hosts import roots

@@ -54,11 +54,6 @@ def rpc_command(context: Context) -> None:
 )
 @option("--name HOST", "Also answer to this host name.", "names", many=True)
 @option("--open", "Open the web app in a browser, signed in.", "opens")
-@option(
-    "--publish",
-    "Publish the skills at /.well-known/agent-skills/index.json. Everyone who can connect may fetch them, without "
-    "the token.",
-)
 @option("--runs N", "Run at most this many scripts at a time.", type=click.IntRange(1))
 @option(
     "--rate N",

@@ -8,13 +8,13 @@ import click
 
 from metier.authoring import check
 from metier.authoring import lint as authoring
-from metier.authoring.editing.skill_files import installed_from
 from metier.authoring.fix import Fix, apply, obstacle, plan
 from metier.catalog import discover, validate
 from metier.catalog.garbage import no_collection
 from metier.files.text import printable
 from metier.hosts.roots import project_of
 from metier.hosts.settings import Settings
+from metier.sources.install.lock import installed_from
 from metier.surfaces.cli import output
 from metier.surfaces.cli.check import Remark, sarif_log
 from metier.surfaces.cli.context import Context

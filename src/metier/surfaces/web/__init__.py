@@ -28,7 +28,6 @@ class Options:
     names: tuple[str, ...] = ()
     rate: float = limits.REQUESTS_PER_SECOND
     runs: int | None = None
-    publish: bool = False
     proxies: tuple[str, ...] = ()
 
 
@@ -53,7 +52,7 @@ def serve(app: App, options: Options, started: Callable[[Started], None] | None 
 
     gate = _gate(app, options)
     runs = RUNS if options.runs is None else options.runs
-    application = build(app, gate, runs=runs, publish=options.publish)
+    application = build(app, gate, runs=runs)
 
     def tell(address: str) -> None:
         link = f"{address}/login#{application.site.access.code}" if gate.token and not options.socket else ""

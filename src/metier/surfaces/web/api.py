@@ -64,7 +64,6 @@ from metier.surfaces.web.endpoints import (
 )
 from metier.surfaces.web.guard import Gate, Guard
 from metier.surfaces.web.mcp_mount import McpMount
-from metier.surfaces.web.publish import FOLDER, PublishedIndex
 from metier.surfaces.web.site import ServedCatalog, Site, encode
 from metier.surfaces.web.sse import EVENT_STREAM, respond
 from metier.values.results import FrameShown, SearchResult
@@ -169,25 +168,6 @@ def count_usage(site: Site, request: Request, given: None) -> object:
         return usage(site.app.store, **wanted).as_dict()
     except BadArguments as error:
         raise RequestRefused(error.message) from error
-
-
-@Endpoint("GET", f"{FOLDER}/index.json", "The skills to fetch", answers=PublishedIndex, open=True)
-def published_index(site: Site, request: Request, given: None) -> object:
-    return site.published_skills.index()
-
-
-@Endpoint(
-    "GET",
-    f"{FOLDER}/{{archive}}",
-    "A skill as an archive",
-    answers={200: {"application/gzip": {"type": "string", "contentMediaType": "application/gzip"}}},
-    open=True,
-)
-def published_archive(site: Site, request: Request, given: None) -> Response:
-    packed = site.published_skills.archive(request.path_params["archive"])
-    if packed is None:
-        raise NotFound("there is no such archive, or it is another one by now; read the index again")
-    return Response(packed, media_type="application/gzip")
 
 
 # --- sessions ---
@@ -334,11 +314,11 @@ def _documented(kind: type[Operation[Any]]) -> Schema:
     return {**schema, "properties": properties}
 
 
-def endpoints(*, publish: bool = False) -> tuple[Endpoint, ...]:
+def endpoints() -> tuple[Endpoint, ...]:
     """All endpoints of a server, from all modules."""
     performing = (_endpoint(kind) for kind in OPERATIONS.values() if kind is not Call)
     own = (health, openapi, list_skills, show_skill, search, count_usage, begin, call, *performing, state, events, rpc)
-    return (*own, *chat.ENDPOINTS, *((published_index, published_archive) if publish else ()))
+    return (*own, *chat.ENDPOINTS)
 
 
 # --- errors ---
@@ -416,16 +396,15 @@ def build(
     gate: Gate | None = None,
     *,
     runs: int = RUNS,
-    publish: bool = False,
     watch: bool = True,
 ) -> Application:
-    """Build the ASGI application. It runs up to `runs` scripts at a time, and `publish` lets anyone fetch the skills.
+    """Build the ASGI application. It runs up to `runs` scripts at a time.
 
     Without a gate, everyone who connects may use it; a gate with a token asks for the token. With `watch`, the catalog
     follows the disk, and MCP clients are notified of changes.
     """
     gate = gate or Gate()
-    table = endpoints(publish=publish)
+    table = endpoints()
     site = Site(app, Access(app.store, gate.token, gate.slowest), encode(document(table)))
     mcp_mount = McpMount(app, gate, watch=watch)
     disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has its own watcher
@@ -455,7 +434,7 @@ def build(
 
     built = Application(
         routes=routes,
-        middleware=[Middleware(Guard, gate=gate, access=site.access, public=[f"{FOLDER}/"] if publish else [])],
+        middleware=[Middleware(Guard, gate=gate, access=site.access)],
         exception_handlers=_handlers(site),
         lifespan=lifespan,
     )

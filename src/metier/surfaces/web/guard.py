@@ -1,8 +1,8 @@
 """The gate that every request passes before anything else handles it.
 
 The Host header must name the server, so that a page on another site cannot reach it through a name of its own (DNS
-rebinding). The Origin header, if a browser sends one, must be the server's own. Everything but the sign-in, the health
-check and what the user publishes needs the token. Request bodies and request rates are limited in size and time.
+rebinding). The Origin header, if a browser sends one, must be the server's own. Everything but the sign-in and the
+health check needs the token. Request bodies and request rates are limited in size and time.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -94,11 +93,10 @@ class _RequestRefused(Exception):
 
 
 class Guard:
-    """The gate as middleware. `public` are folders that need no token."""
+    """The gate as middleware."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, access: Access, public: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, access: Access) -> None:
         self.app, self.gate, self.access = app, gate, access
-        self._public = (OPEN_FOLDER, *public)
         self._buckets: OrderedDict[tuple[str, bool], tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +155,7 @@ class Guard:
     async def _refuse_stranger(self, scope: Scope, headers: Headers) -> None:
         """Refuse a client without the token, except where none is needed. A wrong token is refused slowly."""
         path: str = scope["path"]
-        if path in OPEN_PATHS or path.startswith(self._public):
+        if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
         if self.access.has_bearer(headers) and not await self.access.wrong.wait(address_of(scope)):
             raise _too_often()

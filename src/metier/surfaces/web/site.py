@@ -30,14 +30,13 @@ from metier.errors import MetierError, PolicyDenied, ResourceNotFound, SkillNotF
 from metier.files.text import utf8, visible
 from metier.skills import Skills
 from metier.surfaces.chat import Chats, NoSuchChat
-from metier.surfaces.chat.chat_search import ChatSearch
+from metier.surfaces.chat.known_chats import KnownChats
 from metier.surfaces.rpc import CatalogShown
 from metier.surfaces.web.access import Access
 from metier.surfaces.web.health import StoreHealth
 from metier.surfaces.web.hide_paths import PathHider
 from metier.surfaces.web.markdown import answer_html, to_html
 from metier.surfaces.web.overview import Overviews
-from metier.surfaces.web.publish import PublishedSkills
 from metier.surfaces.web.sse import EventFeed
 from metier.values.skill import Counts
 
@@ -92,11 +91,10 @@ class Site:
     def __init__(self, app: App, access: Access, document: bytes) -> None:
         self.app, self.access, self.document = app, access, document
         self.chats = Chats(app)
-        self.search = ChatSearch(self.chats.store)
+        self.known_chats = KnownChats(self.chats.store)
         self.hide_paths = PathHider(app)
         self.feed = EventFeed(app.store, self.hide_paths)
         self.overviews = Overviews()
-        self.published_skills = PublishedSkills(app)
         self.store_health = StoreHealth(app.store)
         self._catalog: tuple[Catalog, bytes] | None = None
         self._encoding = threading.Lock()
@@ -205,7 +203,6 @@ class Site:
             profile_name=config.profile.name,
             off="" if config.profile.enabled else config.profile.off_hint,
             reads_once=config.profile.catalog.refresh == "start",
-            edits=config.profile.policy.edits,
             **{"locked": bool(self.access.token), **given},  # whether people sign in, and so can sign out
         )
         return html(request, self.hide_paths(text), status)

@@ -9,14 +9,14 @@ from typing import Final
 from starlette.routing import Route
 
 from metier.surfaces.web import login
-from metier.surfaces.web.pages import activity, catalog, chat, editor, palette, previews, prompts, rules, usage
+from metier.surfaces.web.pages import activity, catalog, chat, previews, prompts, rules, shortcuts, usage
 from metier.surfaces.web.site import Page, Site
 
 _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/login", login.show),
     ("POST", "/login", login.sign_in),
     ("POST", "/logout", login.sign_out),
-    ("GET", "/", chat.new),
+    ("GET", "/", chat.chat),
     ("GET", "/chat/{chat_id}", chat.chat),
     ("GET", "/chat/{chat_id}/stream", chat.stream),
     ("GET", "/chat/{chat_id}/spent", chat.spent),
@@ -30,19 +30,7 @@ _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("POST", "/skills/mode", catalog.switch),
     ("POST", "/skills/refresh", catalog.rescan),
     ("GET", "/skills/{name:path}", catalog.skill),
-    ("GET", "/edit/new", editor.new),
-    ("POST", "/edit/new", editor.create),
-    ("POST", "/edit/offer", editor.offer),
-    ("POST", "/edit/put-back", editor.put_back),
-    ("GET", "/edit/{key}", editor.show),
-    ("POST", "/edit/{key}/check", editor.check),
-    ("POST", "/edit/{key}/preview", editor.preview),
-    ("POST", "/edit/{key}/save", editor.save),
-    ("GET", "/edit/{key}/history", editor.versions),
-    ("POST", "/edit/{key}/restore", editor.restore),
-    ("POST", "/edit/{key}/remove", editor.remove),
-    ("GET", "/palette", palette.find),
-    ("GET", "/shortcuts", palette.shortcuts),
+    ("GET", "/shortcuts", shortcuts.show),
     ("GET", "/rules", rules.index),
     ("POST", "/rules/revoke", rules.revoke),
     ("GET", "/prompt", prompts.prompt),

@@ -1,6 +1,6 @@
 """The catalog pages: the list of skills with search and switches, and the page of one skill.
 
-They show skills and change how they are offered. The editor, in `pages.editor`, changes their files.
+They show skills and change how they are offered.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,6 @@ from starlette.responses import Response
 
 from metier import limits
 from metier.authoring import check
-from metier.authoring.editing.removal import RemovedSkills
-from metier.authoring.editing.skill_files import SkillFolder
 from metier.catalog import validate
 from metier.errors import AmbiguousSkill, InvalidSkill, MetierError, SkillNotFound
 from metier.files import beneath
@@ -43,8 +41,6 @@ def listing(site: Site, request: Request) -> Response:
     overview = site.overviews.of(skills)
     number = whole(request.query_params.get("page"), 1, 1)
     page = site.overviews.page(skills, given["q"], given["kind"], given["scope"], number)
-    removed = request.query_params.get("removed", "")
-    kept = RemovedSkills(site.app.config.config_folder).all() if removed and not part else ()
     answer = site.page(
         request,
         "skills/list.html" if part else "skills/index.html",
@@ -55,7 +51,6 @@ def listing(site: Site, request: Request) -> Response:
         source_line=source_line,
         counts=skills.counts,
         roots=skills.roots,
-        removed=next((one for one in kept if one.id == removed), None),
         # The page itself says that skills are switched off.
         general=[d for d in skills.warnings if d.code != "switched-off"],
     )
@@ -95,7 +90,6 @@ def skill(site: Site, request: Request) -> Response:
             422,
             name=name,
             path=error.path,
-            key=key_of(error.path),
             diagnostics=error.diagnostics,
             source_line=source_line,
         )
@@ -109,7 +103,6 @@ def skill(site: Site, request: Request) -> Response:
         "skills/skill.html",
         skill=skill,
         key=key_of(skill.path),
-        obstacle=SkillFolder(skill.path, skill.root, skill.inner).obstacle(),
         shadowed=shadowed,
         address=address,
         files=_files(skill),

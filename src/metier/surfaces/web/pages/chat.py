@@ -13,7 +13,6 @@ from datetime import date, datetime
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +21,6 @@ from metier.files.text import utf8, visible
 from metier.record.events import chat_stream
 from metier.record.writer import system_clock
 from metier.running.secrets.storage import find_keyring
-from metier.surfaces.chat.chat_search import FoundChat
 from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, Head, NoSuchChat
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
 from metier.surfaces.chat.items import ErrorItem, FileItem, Item, NoticeItem, TextItem, ToolItem, UserItem, spent_in
@@ -43,14 +41,11 @@ OUTPUT_CHARACTERS: Final = 20_000
 """Characters of one output in exported Markdown and HTML. JSON has all of them."""
 _EXPORTS: Final = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 
+KnownChat = tuple[str, Head]
+"""The id and the head of a chat."""
+
 PACE_SECONDS: Final = 0.05
 """How long the pieces of a growing answer are collected before the page gets them."""
-
-
-def new(site: Site, request: Request) -> Response:
-    answer = chat(site, request)
-    answer.background = BackgroundTask(site.search.warm)  # so that the first search does not wait for it
-    return answer
 
 
 def chat(site: Site, request: Request) -> Response:
@@ -81,8 +76,7 @@ def chat(site: Site, request: Request) -> Response:
         earlier=earlier,
         pinned=pinned,
         removed=request.query_params.get("removed", "") if not chat_id else "",
-        words="",
-        beside=beside(site.search.find("")),
+        beside=beside(site.known_chats.all()),
         model=chats.choice_of(chat_id).as_dict(),
         own_model=bool(chat_id and chats.store.head(chat_id).own_model),
         keyring=find_keyring().backend is not None,
@@ -128,12 +122,12 @@ def _around(site: Site, message: TurnMessage, chat_id: str) -> dict[str, object]
         title = visible(site.chats.store.head(chat_id).title)
     except NoSuchChat:
         title = ""
-    listed = beside(site.search.find(""))
+    listed = beside(site.known_chats.all())
     return {
         "status": message.data["status"],
         "title": title,
         "chips": site.render("chat/chips.html", skills=message.data["skills"]),
-        "chats": site.render("chat/list.html", words="", beside=listed, chat_id=chat_id),
+        "chats": site.render("chat/list.html", beside=listed, chat_id=chat_id),
     }
 
 
@@ -146,7 +140,7 @@ class DatedChats:
     """Chats of one time, such as today."""
 
     label: str
-    chats: Sequence[FoundChat]
+    chats: Sequence[KnownChat]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +151,16 @@ class ChatsBeside:
     more: int
 
 
-def beside(found: Sequence[FoundChat], words: str = "") -> ChatsBeside:
-    return ChatsBeside(grouped(found[:BESIDE], words), max(0, len(found) - BESIDE))
+def beside(found: Sequence[KnownChat]) -> ChatsBeside:
+    return ChatsBeside(list(dated(found[:BESIDE])), max(0, len(found) - BESIDE))
 
 
-def grouped(found: Sequence[FoundChat], words: str) -> list[DatedChats]:
-    """Chats by their time or, where they were searched for, in the order of how well they match."""
-    return list(dated(found)) if not words else [DatedChats("", found)] if found else []
-
-
-def dated(found: Sequence[FoundChat], today: date | None = None) -> Iterator[DatedChats]:
+def dated(found: Sequence[KnownChat], today: date | None = None) -> Iterator[DatedChats]:
     """Chats by their time, in the order in which they are given."""
     now = today or date.today()  # noqa: DTZ011 - the days of the person, who is mostly at this machine
-    groups: list[tuple[str, list[FoundChat]]] = []
+    groups: list[tuple[str, list[KnownChat]]] = []
     for one in found:
-        label = "Pinned" if one.head.pinned else _day(one.head.updated_ms, now)
+        label = "Pinned" if one[1].pinned else _day(one[1].updated_ms, now)
         if not groups or groups[-1][0] != label:
             groups.append((label, []))
         groups[-1][1].append(one)
@@ -191,22 +180,19 @@ def _day(ms: int, today: date) -> str:
 
 
 def index(site: Site, request: Request) -> Response:
-    words = request.query_params.get("q", "").strip()[:300]
-    part = request.query_params.get("part", "")
-    found = site.search.find(words)
-    if part == "beside":
+    found = site.known_chats.all()
+    if request.query_params.get("part", "") == "beside":
         current = request.query_params.get("chat", "")
-        return site.page(request, "chat/list.html", beside=beside(found, words), chat_id=current, words=words)
+        return site.page(request, "chat/list.html", beside=beside(found), chat_id=current)
     last = max(1, -(-len(found) // PER_PAGE))
     number = min(whole(request.query_params.get("page"), 1, 1), last)
     return site.page(
         request,
-        "chats/list.html" if part else "chats/index.html",
-        groups=grouped(found[(number - 1) * PER_PAGE : number * PER_PAGE], words),
+        "chats/index.html",
+        groups=list(dated(found[(number - 1) * PER_PAGE : number * PER_PAGE])),
         total=len(found),
         number=number,
         last=last,
-        words=words,
         removed=request.query_params.get("removed", ""),
     )
 

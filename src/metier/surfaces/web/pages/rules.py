@@ -8,7 +8,6 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.policy.rules import EDIT
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.web.site import Form, Site, see_other
 
@@ -23,7 +22,6 @@ TOOLS: Final = (
     ("run_secret", "a script get a secret"),
     ("run_unsandboxed", "a script run without a sandbox"),
     ("install", "a skill be installed"),
-    (EDIT, "a skill be edited here"),
 )
 _COMMANDS: Final = ("skill_run",)
 

@@ -106,6 +106,10 @@ document.addEventListener("change", (event) => {
   if (form) form.requestSubmit();
 });
 
+document.addEventListener("keydown", (event) => {
+  if (event.key === "?" && !event.ctrlKey && !event.metaKey && !event.target.closest("input, textarea, select, [contenteditable], dialog")) location.assign("/shortcuts");
+});
+
 /** Scroll the current tab into view. */
 export function showCurrentTab() {
   const tabs = $(".tabs"), chosen = $(".tabs [aria-current]");

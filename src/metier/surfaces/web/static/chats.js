@@ -1,48 +1,9 @@
-// The list of chats: search as one types, beside a chat and on its own page, and the menu of a chat.
-import { $, announce, later, part, put, say } from "./app.js";
-
-let asked = null;
-
-/** Replace a list by what the server finds for the words. Only the answer to the last question counts. */
-async function find(list, address) {
-  asked?.abort();
-  asked = new AbortController();
-  try {
-    put(list, await part(address, { signal: asked.signal }));
-    announce(list);
-  } catch (error) {
-    if (error.name !== "AbortError") say(error.message);
-  }
-}
-
-// --- beside a chat ---
-
-const beside = $("[data-chats]");
-const words = $("[data-chats-words]");
-words?.addEventListener("input", later(60, () => {
-  const given = new URLSearchParams({ part: "beside", q: words.value, chat: $("main.chat").dataset.chat });
-  find(beside, `/chats?${given}`);
-}));
-words?.form?.addEventListener("submit", (event) => {
-  const first = $("a", beside);
-  event.preventDefault();
-  if (words.value && first) location.assign(first.href);
-});
-
-// --- the page of all chats ---
-
-const form = $("[data-chats-search]");
-form?.addEventListener("input", later(60, () => {
-  const given = new URLSearchParams(new FormData(form));
-  history.replaceState(null, "", given.get("q") ? `/chats?${given}` : "/chats");
-  given.set("part", "list");
-  find($("[data-chats-list]"), `/chats?${given}`);
-}));
-
-// --- the menu of a chat ---
+// The menu of a chat: its title, its pin, and removing it.
+import { $, part, put, say } from "./app.js";
 
 const menu = $("[data-chat-menu]");
 const main = $("main.chat");
+const beside = $("[data-chats]");
 
 async function change(method, address, body) {
   const answer = await fetch(address, { method, headers: body ? { "content-type": "application/json" } : {}, body: body && JSON.stringify(body) });
@@ -53,7 +14,7 @@ async function change(method, address, body) {
 
 if (menu) {
   const chat = () => encodeURIComponent(main.dataset.chat);
-  const refresh = () => find(beside, `/chats?${new URLSearchParams({ part: "beside", q: words?.value ?? "", chat: main.dataset.chat })}`);
+  const refresh = async () => put(beside, await part(`/chats?${new URLSearchParams({ part: "beside", chat: main.dataset.chat })}`));
   // A new chat gets its id with its first message.
   new MutationObserver(() => {
     menu.hidden = !main.dataset.chat;
@@ -69,7 +30,7 @@ if (menu) {
       await change("PATCH", `/api/chats/${chat()}`, { title });
       if (title) { $("[data-title]").textContent = title; $("[data-title]").classList.remove("sr"); document.title = `${title} · Metier`; }
       menu.open = false;
-      refresh();
+      await refresh();
     } catch (error) { say(error.message); }
   });
   $("[data-chat-pin]").addEventListener("click", async (event) => {
@@ -79,7 +40,7 @@ if (menu) {
       await change("PATCH", `/api/chats/${chat()}`, { pinned });
       button.setAttribute("aria-pressed", String(pinned));
       say(pinned ? "The chat is pinned." : "The chat is no longer pinned.");
-      refresh();
+      await refresh();
     } catch (error) { say(error.message); }
   });
   $("[data-chat-remove]").addEventListener("click", async () => {

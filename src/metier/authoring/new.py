@@ -1,6 +1,6 @@
 """Creates a skill to start from: SKILL.md, a reference and a script, with comments.
 
-Its text is data, in `new_skill.toml`. Nothing that exists is changed, and a skill that cannot be written completely is
+Its text is data, in `new.toml`. Nothing that exists is changed, and a skill that cannot be written completely is
 not left behind in part.
 """
 
@@ -65,7 +65,7 @@ def new_skill(
 
 def template() -> dict[str, str]:
     """The files of a new skill, by path."""
-    with open(os.path.join(os.path.dirname(__file__), "new_skill.toml"), "rb") as stream:
+    with open(os.path.join(os.path.dirname(__file__), "new.toml"), "rb") as stream:
         return tomllib.load(stream)
 
 
