@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import metier
 from metier.catalog.validate import codes
+from metier.hosts.removed import removed
 from metier.surfaces.cli import cli
 from worlds import World
 
@@ -111,6 +112,10 @@ def context_file_refused(world: World) -> dict[str, object]:
     return {}
 
 
+def setting_removed(world: World) -> dict[str, object]:
+    return {"settings": dict.fromkeys(removed("settings"), True)}
+
+
 def rule_dropped(world: World) -> dict[str, object]:
     return {"profile": "codelia", "settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
 
@@ -167,6 +172,7 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "too-many-skills": too_many_skills,
     "state-invalid": state_invalid,
     "setting-elsewhere": setting_elsewhere,
+    "setting-removed": setting_removed,
     "rule-dropped": rule_dropped,
     "rule-wrong": rule_wrong,
     "untrusted": untrusted,

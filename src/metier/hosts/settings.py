@@ -16,6 +16,7 @@ from metier.errors import ConfigError
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
 from metier.hosts.project_files import RESTRICTING, USERS_ALONE, ProjectFile, is_file, project_files
+from metier.hosts.removed import setting_removed
 from metier.hosts.roots import Place, locate, project_of
 from metier.hosts.schema import McpSettings, RuntimeSettings
 from metier.hosts.trust import trusted_settings
@@ -281,6 +282,11 @@ def _overridden(
 ) -> profiles.Raw:
     """The values of a profile with the settings of all layers. In a layer, settings for this profile only come last."""
     raw = profiles.load(name)
+    if is_file(name):
+        file = profiles.find(name)
+        notes += (
+            setting_removed(key, file, profiles.locate(file, key)) for key in profiles.gone(profiles.read_toml(file))
+        )
     for layer in layers:
         own = {key: value for key, value in layer.values.items() if key not in RUNTIME_KEYS}
         if layer.origin == "environment":
@@ -297,6 +303,7 @@ def _overridden(
             raw = done.raw
             origins.update(dict.fromkeys(done.names, layer.origin))
             notes += (_elsewhere(key, layer) for key in done.elsewhere)
+            notes += (setting_removed(key, layer.file, profiles.locate(layer.file, key)) for key in done.gone)
     return raw
 
 

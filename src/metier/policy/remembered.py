@@ -216,7 +216,10 @@ def dropped_rules(config: Settings) -> tuple[Diagnostic, ...]:
         lambda: RememberedRules(config.answers_file, config.own_profile).current(),
     ):
         try:
-            found += (Diagnostic("rule-dropped", "warning", why, file, hint=hint) for why, file in read().dropped)
+            found += (
+                Diagnostic("rule-dropped", "warning", why, file, hint=hint if "skill_name" in why else "")
+                for why, file in read().dropped
+            )
         except ConfigError as error:
             at = (error.file, error.line, min(error.line, 1))
             found.append(Diagnostic("rule-wrong", "error", error.message, *at, error.hint))

@@ -21,6 +21,7 @@ from metier.files.digests import is_digest
 from metier.files.globs import is_inside
 from metier.files.text import storable_text
 from metier.hosts.profiles import Profile, locate, nearest
+from metier.hosts.removed import removed
 from metier.values.grants import WRITES, Covered, Grant, covered, grant_tools
 from metier.values.network import HostPattern
 from metier.values.results import Request
@@ -429,7 +430,10 @@ def _read_list(
         file = origin if os.path.isabs(origin) else ""
         try:
             rule = read_rule(item, where)
-            if rule.skill_name is not None and (flaw := _flaw(rule.skill_name, names_for(origin))):
+            if rule.tool in removed("tools") and not recorded:
+                why = f"a rule in permissions.{where} was dropped: there is no {rule.tool} any more"
+                dropped.append((f"{why}; {removed('tools')[rule.tool]}", file))
+            elif rule.skill_name is not None and (flaw := _flaw(rule.skill_name, names_for(origin))):
                 why = f"a rule in permissions.{where} was dropped: skill_name {rule.skill_name!r} {flaw}"
                 dropped.append((why, file))
             elif recorded:

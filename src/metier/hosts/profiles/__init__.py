@@ -8,7 +8,7 @@ replace. Installed packages bring further profiles through the entry point group
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec.structs import fields
@@ -18,6 +18,7 @@ from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.plugins import installed, nearest
 from metier.files.shapes import is_table
+from metier.hosts.removed import removed
 from metier.hosts.schema import SANDBOXES, Profile, RuntimeSettings
 from metier.values.skill import ROLES
 from metier.values.value import Value
@@ -71,11 +72,25 @@ def _load(name: str, chain: tuple[str, ...], beside: str = "") -> Raw:
         raise ConfigError("`extends` must be the name or the file of a profile", file=file, key="extends")
     base = _load(parent, (*chain, file), os.path.dirname(file)) if parent else {}
     raw.setdefault("name", os.path.splitext(os.path.basename(name))[0])
+    for key in gone(raw) if name not in BUILT_IN else ():
+        raw = _without(raw, key.split("."))
     known = _merge(base, raw)
     profile = build(known, file=file)
     if name not in BUILT_IN:
         check(profile, file=file)
     return known
+
+
+def gone(raw: Raw) -> list[str]:
+    """The settings of earlier versions in a file of settings or of a profile."""
+    return [key for key, _ in flatten(raw) if key in removed("settings")]
+
+
+def _without(raw: Raw, parts: Sequence[str]) -> Raw:
+    first, *rest = parts
+    inner: object = raw[first]
+    kept = {key: value for key, value in raw.items() if key != first}
+    return {**kept, first: _without(cast("Raw", inner), rest)} if rest else kept
 
 
 def find(name: str, beside: str = "") -> str:
@@ -152,6 +167,8 @@ class Overridden(NamedTuple):
     """The settings that were set."""
     elsewhere: tuple[str, ...] = ()
     """The settings of other hosts, which have no effect here."""
+    gone: tuple[str, ...] = ()
+    """The settings of earlier versions."""
 
 
 def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: str = "") -> Overridden:
@@ -159,13 +176,17 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
 
     A setting is named as in a profile (`catalog.max_skills`) or as its host names it (`skills.initial.maxEntries`),
     nested or dotted, with or without the host's leading `skills.` or `app.skills.`. A setting that only another host
-    knows has no effect; one that no host knows is an error.
+    knows or that is gone has no effect; one that no host knows is an error.
     """
     result = raw
     names: list[str] = []
     elsewhere: list[str] = []
+    gone: list[str] = []
     for given, value in flatten(settings):
         name = canonical(raw, given)
+        if name is None and given in removed("settings"):
+            gone.append(given)
+            continue
         if name is None:
             if not _known_elsewhere(given):
                 raise _unknown_key(given, _settable(raw), file, origin)
@@ -176,7 +197,7 @@ def override(raw: Raw, settings: Mapping[str, Any], *, file: str = "", origin: s
     profile = build(result, file=file, origin=origin)
     if names:
         check(profile, file=file, origin=origin)
-    return Overridden(result, tuple(names), tuple(elsewhere))
+    return Overridden(result, tuple(names), tuple(elsewhere), tuple(gone))
 
 
 def with_value(raw: Raw, name: str, value: object) -> Raw:

@@ -18,6 +18,7 @@ from msgspec.json import decode
 from metier import errors
 from metier.files.shapes import is_tuple
 from metier.files.text import printable
+from metier.hosts.removed import removed
 from metier.values.value import Value, field
 
 
@@ -175,6 +176,10 @@ def _name(filename: object) -> str:
 
 def tell(error: BaseException, as_json: bool) -> int:
     """Print an error on stderr, and return the exit code."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        path = error.ctx.command_path.partition("metier")[2]
+        if way_out := removed("options").get(f"metier{path} {error.option_name}"):
+            error.message, error.possibilities = f"there is no option {error.option_name} any more: {way_out}.", None
     failure = failure_of(error)
     try:
         if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import click
 
+from metier.hosts.removed import removed
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_folder, complete_profile, complete_skill
 from metier.surfaces.cli.context import Context
@@ -38,6 +39,8 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _instead(self, ctx: click.Context, name: str) -> str:
+        if way_out := removed("commands").get(f"metier{ctx.command_path.partition('metier')[2]} {name}"):
+            return f" any more: {way_out}."
         if known := self.elsewhere.get(name.casefold()):
             return f"; use {known}."
         from difflib import get_close_matches
