@@ -20,7 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import parts
-from metier.running.sandbox.container import LABEL, ContainerRunner, Engine, EngineError, owner
+from metier.files import process
+from metier.running.sandbox import SandboxUnavailable
+from metier.running.sandbox.container import ContainerRunner, Engine
 from patience import PATIENCE
 
 ENGINES = ("podman", "docker")
@@ -100,7 +102,7 @@ def a_shared_engine(name: str, folder: Path) -> Generator[ContainerRunner]:
 def leftovers(runner: ContainerRunner, label: str = "") -> list[str]:
     """What a process, this one if none is named, has left at the engine of a runner."""
     engine = engine_at(str(runner.socket))
-    return [f"{command} {name}" for command, name, _ in engine.labelled(f"{LABEL}={label or owner()}")]
+    return [f"{command} {name}" for command, name in engine.made() if (label or process.current()) in name]
 
 
 def engine_at(socket: str) -> Engine:
@@ -122,7 +124,7 @@ def _start(name: str) -> Running:
             _await(running)
             _import(running)
             return running
-        except EngineError as error:
+        except SandboxUnavailable as error:
             tried.append(f"{' '.join(line[1:3])}: {error}")
             _end(running)
     raise NoEngine("; ".join(tried) or "it has no runtime")
@@ -159,10 +161,10 @@ def _await(running: Running) -> None:
         try:
             engine_at(f"{running.base}/engine.sock").call("version")
             return
-        except EngineError as error:
+        except SandboxUnavailable as error:
             if time.monotonic() > deadline or _has_ended(running.pid):
                 log = Path(running.base, "log").read_text(errors="replace").strip().splitlines()
-                raise EngineError(log[-1] if log else str(error)) from error
+                raise SandboxUnavailable(log[-1] if log else str(error)) from error
             time.sleep(0.05)
 
 
@@ -179,7 +181,7 @@ def _import(running: Running) -> None:
 
 def _end(running: Running) -> None:
     engine = engine_at(f"{running.base}/engine.sock")
-    with contextlib.suppress(EngineError):
+    with contextlib.suppress(SandboxUnavailable):
         for container in engine.call("ps", "--all", "--quiet").split():
             engine.remove("rm", container)
     with contextlib.suppress(ProcessLookupError):

@@ -138,12 +138,13 @@ def test_limits_that_are_not_kept_are_found(number: int, identity: str, monkeypa
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_container_that_may_start_more_processes_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = container._limited
+    started = container._Run.__init__
 
-    def wider(job: Job) -> tuple[str, ...]:
-        return (*limited(job), "--pids-limit", "99")  # the last one counts
+    def wider(self: container._Run, engine: container.Engine, name: str, line: list[str]) -> None:
+        at = line.index("--pids-limit") + 1
+        started(self, engine, name, [*line[:at], "99", *line[at + 1 :]])
 
-    monkeypatch.setattr(container, "_limited", wider)
+    monkeypatch.setattr(container._Run, "__init__", wider)
     monkeypatch.setattr(container, "_FIRST", container._FIRST.replace('"gaps": gaps(job)', '"gaps": []'))
     assert "limit" in kinds(attacked(name, IDENTITIES[0], number=4, enough=1))
 
