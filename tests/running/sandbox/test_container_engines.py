@@ -203,16 +203,18 @@ FIRST = """
     print(open(os.environ["PROJECT_DIR"] + "/notes.txt").read().split()[0])
     print(attempt(lambda: open(os.environ["PROJECT_DIR"] + "/notes.txt", "w")) in ("OSError", "PermissionError"))
     print(os.path.lexists(os.environ["PROJECT_DIR"] + "/link"), os.path.exists(os.environ["PROJECT_DIR"] + "/link"))
-    print(os.path.exists(os.environ["PROJECT_DIR"] + "/pipe"))
+    again = os.environ["PROJECT_DIR"] + "/again.txt"
+    print(os.path.exists(os.environ["PROJECT_DIR"] + "/pipe"), os.stat(again).st_nlink)
 """
 
 
 def test_the_first_process_is_out_of_reach_and_the_project_is_a_copy(container: ContainerRunner, box: Box) -> None:
     (box.project / "link").symlink_to(box.secret)
     os.mkfifo(box.project / "pipe")
+    os.link(box.project / "notes.txt", box.project / "again.txt")
     outcome = box.run(container, "self", FIRST, project=str(box.project))
     said = ["PermissionError", "PermissionError", "PermissionError", "project/notes.txt", "True"]
-    assert outcome.stdout.decode().split("\n") == [*said, "True False", "False", ""], outcome
+    assert outcome.stdout.decode().split("\n") == [*said, "True False", "False 1", ""], outcome
 
 
 HERE = """

@@ -33,7 +33,7 @@ from metier import limits
 from metier.errors import ScriptRefused
 from metier.files import process
 from metier.files.json_text import parse_json
-from metier.files.shapes import as_table
+from metier.files.shapes import as_table, is_list
 from metier.files.tree import SkillTree
 from metier.hosts.schema import CONTAINER_IMAGE
 from metier.limits import KIB
@@ -85,22 +85,16 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|").extractall("/")
 """
 
 _FIRST: Final = r"""
-import contextlib, ctypes, json, os, resource, select, signal, stat
+import contextlib, ctypes, json, os, resource, select, signal, stat, sys
 
 PLACES = ("/work", "/tmp", "/var/tmp", "/run", "/dev/shm")
 DEVICES = "null zero full random urandom tty console pts ptmx fd stdin stdout stderr shm mqueue core"
-GROUP = "/sys/fs/cgroup/"
 libc = ctypes.CDLL(None, use_errno=True)
 
-def take(size):
-    data = b""
-    while len(data) < size:
-        piece = os.read(0, size - len(data))
-        if not piece: raise SystemExit  # the host is gone
-        data += piece
-    return data
-
-def message(): return take(int.from_bytes(take(4), "big"))
+def message():
+    head = sys.stdin.buffer.read(4)
+    if len(head) < 4: raise SystemExit  # the host is gone
+    return sys.stdin.buffer.read(int.from_bytes(head, "big"))
 
 def send(kind, data=b""):
     data = memoryview(kind + len(data).to_bytes(4, "big") + data)
@@ -112,7 +106,7 @@ def read(path):
 def number(*paths, key=""):
     for path in paths:
         with contextlib.suppress(OSError, ValueError):
-            for line in read(GROUP + path).splitlines():
+            for line in read("/sys/fs/cgroup/" + path).splitlines():
                 *words, value = line.split()
                 if " ".join(words) == key: return int(value)
     return -1
@@ -447,7 +441,8 @@ class _Run:
             raise SandboxUnavailable("the container sends something that makes no sense") from error
         gaps, machine = report.get("gaps"), str(report.get("machine"))
         if gaps != [] or machine not in ARCHITECTURES:
-            raise SandboxUnavailable("the container lacks protections", tried=[str(gaps or f"no filter for {machine}")])
+            tried = [str(gap) for gap in gaps] if is_list(gaps) else []
+            raise SandboxUnavailable("the container lacks protections", tried=tried or [f"no filter for {machine}"])
         if not report.get("program"):
             message = f"it needs {told['programs'][0]}, which the image {image} does not have"
             raise ScriptRefused(job.script, "interpreter-missing", message)
@@ -564,12 +559,13 @@ def _pack(file: IO[bytes], job: Job, tree: SkillTree, here: str) -> None:
 
     def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         nonlocal room, count
+        vars(archive)["inodes"].clear()  # every name of a file has its bytes
         room, count = room - entry.size, count + 1
         if room < 0 or count > limits.TREE_FILES:
             most = f"{limits.TREE_BYTES // limits.MIB} MiB or {limits.TREE_FILES:,} files and folders"
             message = f"the project has more than {most}, which is too much to be copied into a container"
             raise ScriptRefused(job.script, "project-too-large", message)
-        plain = entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()
+        plain = entry.isreg() or entry.isdir() or entry.issym()
         return None if not plain or entry.name in given or entry.name.count("/") > limits.WALK_DEPTH else _owned(entry)
 
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as archive:
@@ -583,7 +579,7 @@ def _pack(file: IO[bytes], job: Job, tree: SkillTree, here: str) -> None:
             if job.project is not None:
                 archive.add(os.path.realpath(job.project), PROJECT_DIR, filter=kept)
         except OSError as error:
-            message = f"the project cannot be copied: {error.strerror}"
+            message = f"the project cannot be copied: {error.strerror or error}"
             raise ScriptRefused(job.script, "project-unreadable", message) from error
         for path, data in given.items():
             entry = tarfile.TarInfo(path)
