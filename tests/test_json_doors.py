@@ -181,7 +181,7 @@ def test_no_module_reads_json_from_outside_in_another_way() -> None:
         "record/store/values.py",
         "replay/doubles.py",
         "surfaces/rpc/pipe.py",
-        "running/sandbox/container_init.py",
+        "running/sandbox/container.py",
         "running/sandbox/probe.py",
         "running/scripts.py",
         "surfaces/web/api.py",

@@ -93,6 +93,7 @@ NOT_PROMISED_IN_CONTAINERS = {
     "list-var": "the image has a folder /var",
     "list-boot-and-root": "the image has a folder /root",
     "list-sys": "engines show /sys, read-only",
+    "read-the-kernel-command-line": "engines show /proc/cmdline, and the program of Docker cannot hide it",
     "other-devices": "engines add /dev/tty and /dev/full, which lead nowhere",
     "set-user-id-honoured-in-usr": "engines mount the image without nosuid; no new privileges are possible in any case",
     "control-groups": "engines show them, read-only",

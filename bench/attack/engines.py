@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import parts
-from metier.files.shapes import as_table, is_list
-from metier.running.sandbox.container import ContainerRunner
-from metier.running.sandbox.container_engine import LABEL, Engine, EngineError, owner
+from metier.files import process
+from metier.running.sandbox import SandboxUnavailable
+from metier.running.sandbox.container import ContainerRunner, Engine
 from patience import PATIENCE
 
 ENGINES = ("podman", "docker")
@@ -101,10 +101,13 @@ def a_shared_engine(name: str, folder: Path) -> Generator[ContainerRunner]:
 
 def leftovers(runner: ContainerRunner, label: str = "") -> list[str]:
     """What a process, this one if none is named, has left at the engine of a runner."""
-    engine = Engine(str(runner.socket))
-    label = f"{LABEL}={label or owner()}"
-    found = [(kind, one) for kind in ("containers", "volumes") for one in engine.labelled(kind, label)]
-    return [f"{kind}: {one.get('Names') or one.get('Name')}" for kind, one in found]
+    engine = engine_at(str(runner.socket))
+    return [f"{command} {name}" for command, name in engine.made() if (label or process.current()) in name]
+
+
+def engine_at(socket: str) -> Engine:
+    """The program that speaks with the engine at a socket, which is in the folder of a `Running`."""
+    return Engine(Path(socket).parent.name.split("-")[0], socket)
 
 
 # --- starting and ending ---
@@ -121,7 +124,7 @@ def _start(name: str) -> Running:
             _await(running)
             _import(running)
             return running
-        except EngineError as error:
+        except SandboxUnavailable as error:
             tried.append(f"{' '.join(line[1:3])}: {error}")
             _end(running)
     raise NoEngine("; ".join(tried) or "it has no runtime")
@@ -156,40 +159,31 @@ def _await(running: Running) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            Engine(f"{running.base}/engine.sock").labelled("containers", "none")
+            engine_at(f"{running.base}/engine.sock").call("version")
             return
-        except EngineError as error:
+        except SandboxUnavailable as error:
             if time.monotonic() > deadline or _has_ended(running.pid):
                 log = Path(running.base, "log").read_text(errors="replace").strip().splitlines()
-                raise EngineError(log[-1] if log else str(error)) from error
+                raise SandboxUnavailable(log[-1] if log else str(error)) from error
             time.sleep(0.05)
 
 
 def _import(running: Running) -> None:
     """Make the image, and see whether the engine itself, whatever the runner does, can run a container with limits."""
-    engine = Engine(f"{running.base}/engine.sock")
+    engine = engine_at(f"{running.base}/engine.sock")
     path = Path(running.base, "image.tar")
     _write_image(str(path))
-    repository, tag = IMAGE.rsplit(":", 1)
-    with path.open("rb") as archive, contextlib.suppress(EngineError):  # its answer is a row of values
-        engine.call("POST", "/images/create", {"fromSrc": "-", "repo": repository, "tag": tag}, archive=archive)
+    engine.call("import", str(path), IMAGE)
     path.unlink()
-    ulimits = [{"Name": name, "Soft": most, "Hard": most} for name, most in (("nofile", 256), ("nproc", 1000))]
-    host = {"NetworkMode": "none", "Memory": 1 << 26, "PidsLimit": 50, "Ulimits": ulimits}
-    made = engine.table("POST", "/containers/create", {"Image": IMAGE, "Cmd": ["true"], "HostConfig": host})
-    engine.call("POST", f"/containers/{made['Id']}/start")
-    ended = engine.table("POST", f"/containers/{made['Id']}/wait")
-    if ended.get("StatusCode") != 0:
-        raise EngineError(f"a container ended with {ended}")
+    limits = ["--network", "none", "--memory", "64m", "--pids-limit", "50", "--ulimit", "nofile=256:256"]
+    engine.call("run", "--rm", *limits, "--ulimit", "nproc=1000:1000", IMAGE, "true")
 
 
 def _end(running: Running) -> None:
-    engine = Engine(f"{running.base}/engine.sock")
-    with contextlib.suppress(EngineError):
-        answer = engine.call("GET", "/containers/json", {"all": "1"})
-        for container in answer if is_list(answer) else ():
-            with contextlib.suppress(EngineError):
-                engine.call("DELETE", f"/containers/{as_table(container)['Id']}", {"force": "1"})
+    engine = engine_at(f"{running.base}/engine.sock")
+    with contextlib.suppress(SandboxUnavailable):
+        for container in engine.call("ps", "--all", "--quiet").split():
+            engine.remove("rm", container)
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE

@@ -16,6 +16,7 @@ import parts
 from bench.attack import families, probes, rounds
 from bench.attack.boxes import IDENTITIES, as_user
 from bench.attack.containers import NOT_HERE
+from bench.attack.engines import ENGINES
 from bench.attack.families import FAMILIES
 from bench.attack.rounds import Plan, Result
 from metier.adapters.conversation import Conversations
@@ -28,7 +29,7 @@ from metier.record.store import parse_frame, sql
 from metier.record.store.sqlite_file import SqliteFile
 from metier.running.grants import folder
 from metier.running.packages import declared, node, programs
-from metier.running.sandbox import Job, OnOutput, Outcome, Runner, container, container_evidence
+from metier.running.sandbox import Job, OnOutput, Outcome, Runner, container
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.runners import choose
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
@@ -135,19 +136,17 @@ def test_limits_that_are_not_kept_are_found(number: int, identity: str, monkeypa
     assert "limit" in kinds(attacked("limits", identity, number=number, seconds=5, enough=1))
 
 
-def test_a_container_that_may_start_more_processes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    configured: Any = container._host_configuration
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_container_that_may_start_more_processes_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = container._Run.__init__
 
-    def wider(*given: object) -> dict[str, object]:
-        return {**configured(*given), "PidsLimit": 99}
+    def wider(self: container._Run, engine: container.Engine, name: str, line: list[str]) -> None:
+        at = line.index("--pids-limit") + 1
+        started(self, engine, name, [*line[:at], "99", *line[at + 1 :]])
 
-    def no_gaps(*_: object) -> list[str]:
-        return []
-
-    monkeypatch.setattr(container, "_host_configuration", wider)
-    for name in ("inspected_gaps", "reported_gaps"):
-        monkeypatch.setattr(container_evidence, name, no_gaps)
-    assert "limit" in kinds(attacked("docker", IDENTITIES[0], number=4, enough=1))
+    monkeypatch.setattr(container._Run, "__init__", wider)
+    monkeypatch.setattr(container, "_FIRST", container._FIRST.replace('"gaps": gaps(job)', '"gaps": []'))
+    assert "limit" in kinds(attacked(name, IDENTITIES[0], number=4, enough=1))
 
 
 def test_a_project_that_a_script_writes_to_itself_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
