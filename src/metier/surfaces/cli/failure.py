@@ -179,7 +179,7 @@ def tell(error: BaseException, as_json: bool) -> int:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         path = error.ctx.command_path.partition("metier")[2]
         if way_out := removed("options").get(f"metier{path} {error.option_name}"):
-            error.message, error.possibilities = f"there is no option {error.option_name} any more: {way_out}.", None
+            error = click.UsageError(f"there is no option {error.option_name} any more: {way_out}.", error.ctx)
     failure = failure_of(error)
     try:
         if as_json:

@@ -47,7 +47,7 @@ class Scope(Value, kw_only=True):
     note: str = ""
 
 
-class Client(Value, kw_only=True):
+class ClientProgram(Value, kw_only=True):
     """A program that can start the server, as `clients.toml` declares it."""
 
     title: str
@@ -73,7 +73,7 @@ class Client(Value, kw_only=True):
 
 
 with open(os.path.join(os.path.dirname(__file__), "clients.toml"), "rb") as _file:
-    CLIENTS: Final[Mapping[str, Client]] = msgspec.convert(tomllib.load(_file), dict[str, Client])
+    CLIENTS: Final[Mapping[str, ClientProgram]] = msgspec.convert(tomllib.load(_file), dict[str, ClientProgram])
 
 _COMMANDS: Final = "\n".join(f"  {client.title:12} metier mcp add {name}" for name, client in CLIENTS.items())
 
@@ -243,7 +243,7 @@ def _filled(words: Sequence[str], name: str, line: Sequence[str]) -> Iterator[st
         yield from parts[found[1]] if found else [word]
 
 
-def _carry_out(context: Context, client: Client, change: ClientChange, yes: bool, by_hand: str) -> int:
+def _carry_out(context: Context, client: ClientProgram, change: ClientChange, yes: bool, by_hand: str) -> int:
     """Run the client's command, or say what to do by hand. Returns the exit code."""
     config = _settings(context)
     where = project_of(config.place.cwd) if change.scope == "project" else config.place.cwd
