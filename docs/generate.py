@@ -106,8 +106,7 @@ line; only a terminal gets text that is cut and wrapped to its width.
 """
 JSON = """\
 With `--json`, a command prints one JSON document on standard output; `events`, `list --watch` and `store export` print
-one object per line. `metier COMMAND --json-schema` prints its JSON Schema, and `metier --json-schema` those of all
-commands and of errors. A program must accept keys that it does not know, because later versions may add some.
+one object per line. A program must accept keys that it does not know, because later versions may add some.
 
 Standard error then has JSON objects only, one per line: `{"warning": {"message": ...}}` any number of times, and at
 most one error, as the last line:

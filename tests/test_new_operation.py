@@ -108,7 +108,6 @@ def test_the_command_line(world: World, capsys: pytest.CaptureFixture[str], monk
     line = ["ping", "hello", "--times", "2", "--words", "you", "--words", "there", "--loud"]
     assert run(*line).out == f"{ANSWER['text']}\n"
     assert run(*line, "--json").json == ANSWER
-    assert run("ping", "--json-schema").json["required"] == ["text", "times"]
     shown = run("ping", "--help").out
     assert "Say something back" in shown
     assert "How often." in shown

@@ -4,12 +4,10 @@ import io
 import json
 import sys
 
-import jsonschema
 import pytest
 
 from calling import Run
 from parts import needs
-from surfaces.cli.test_json_shapes import CLOSED
 from terminals import Terminal
 from watching import wait_for
 from worlds import World
@@ -30,8 +28,11 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("pipe")
 def test_a_value_is_read_from_standard_input_and_never_shown(world: World, run: Run) -> None:
     result = run("secret", "set", "GITHUB_TOKEN", "--json")
-    jsonschema.validate(result.json, CLOSED["secret set"])
-    assert (result.code, result.json["place"]) == (0, "file")
+    assert result.code == 0
+    assert {key: type(value) for key, value in result.json.items()} == dict.fromkeys(
+        ("name", "place", "where", "why"), str
+    )
+    assert result.json["place"] == "file"
     folder = world.home / ".config/metier/secrets"
     assert (folder / "GITHUB_TOKEN.secret").read_text() == VALUE
     for line in (["secret", "list"], ["secret", "list", "--json"], ["policy", "list"], ["doctor"]):

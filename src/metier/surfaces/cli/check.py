@@ -135,7 +135,6 @@ class Checked(Value):
     "metier check .agents/skills/release-notes",
     "metier check --host codex --host gemini-cli .agents/skills",
     "metier check --sarif . > skills.sarif",
-    prints=Checked,
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @option(

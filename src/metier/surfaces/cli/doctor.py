@@ -5,7 +5,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, cast
 
 import click
 
@@ -27,7 +27,7 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
 from metier.values.skill import SKILL_FILE, Counts, Diagnostic, Skill
-from metier.values.value import Meta, Value
+from metier.values.value import Value
 
 if TYPE_CHECKING:
     from metier.hosts.schema import RunRules
@@ -100,10 +100,7 @@ class SkillNeeds(Value):
     needs: Sequence[Need]
 
 
-_REPORT: Final = MachineReport | Annotated[SkillNeeds, Meta(description="With a SKILL.")]
-
-
-@command("doctor", "metier doctor --profile omp", "metier doctor release-notes", prints=_REPORT)
+@command("doctor", "metier doctor --profile omp", "metier doctor release-notes")
 @click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
 def doctor_command(context: Context, skill_name: str | None) -> int:
     """Show what works here, what is missing, and where each setting comes from.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import click
 
 from metier.hosts.removed import removed
-from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_folder, complete_profile, complete_skill
 from metier.surfaces.cli.context import Context
 
@@ -53,25 +52,16 @@ class SuggestingGroup(click.Group):
         return f". Commands: {', '.join(names)}." if len(names) <= 10 else "."
 
 
-class PrintingCommand(click.Command):
-    """A command that says what it prints with `--json`."""
-
-    prints: Any = None
-
-
 def command(
-    name: str, *examples: str, prints: Any = None, of: click.Group | None = None, sessions: bool = False
+    name: str, *examples: str, of: click.Group | None = None, sessions: bool = False
 ) -> Callable[[Function], click.Command]:
     """Make a function a command, which gets the `Context` as its first argument.
 
-    `prints` is the type of what it prints with `--json`, or a sentence on why it prints none. With `of`, it is a
-    command of that group. With `sessions`, it has the options of commands that open sessions.
+    With `of`, it is a command of that group. With `sessions`, it has the options of commands that open sessions.
     """
 
     def decorate(function: Function) -> click.Command:
-        make = click.command(name, PrintingCommand, epilog=_epilog(examples))
-        made = with_options(make(called(function)), sessions)
-        made.prints = prints
+        made = with_options(click.command(name, epilog=_epilog(examples))(called(function)), sessions)
         if of is not None:
             of.add_command(made)
         return made
@@ -152,16 +142,6 @@ def _session_id(context: click.Context, parameter: click.Parameter, value: str |
         raise ConfigError(error.message, key="--session", hint=error.hint) from error
 
 
-def _print_schema(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """Print what `--json` prints as a JSON Schema, and exit."""
-    if not wanted or context.resilient_parsing:
-        return
-    from metier.surfaces.cli.json_schema import schema_for
-
-    output.json_out(schema_for(context.command, context.command_path.partition("metier")[2].strip()))
-    context.exit()
-
-
 _SHARED: Final = (
     UsageOption(["--cwd DIR"], "Work in this folder.", complete=complete_folder),
     UsageOption(["--home DIR"], "Use this folder as the home folder.", complete=complete_folder),
@@ -172,14 +152,6 @@ _SHARED: Final = (
     UsageOption(["--store URL"], "Use this event store (see `metier doctor`)."),
     UsageOption(["--session ID"], "Use or continue this session.", callback=_session_id),
     UsageOption(["--json", "as_json"], "Print JSON.", is_flag=True, default=None),
-    UsageOption(
-        ["--json-schema"],
-        "Print the JSON Schema of --json and exit.",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_print_schema,
-    ),
     UsageOption(["-q --quiet"], "Print less.", is_flag=True, default=None),
     UsageOption(["-v --verbose"], "Print more.", is_flag=True, default=None),
 )

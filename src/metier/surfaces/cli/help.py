@@ -12,9 +12,7 @@ from metier.values.value import Value
 
 JSON: Final = """\
 With --json, a command prints one JSON document on standard output; `events`,
-`list --watch` and `store export` print one object per line. `metier COMMAND
---json-schema` prints the JSON Schema of it, and `metier --json-schema` those of
-all commands and of errors.
+`list --watch` and `store export` print one object per line.
 
 Standard error then has JSON objects only, one per line: {"warning": {...}}
 any number of times, and {"error": {...}} at most once, as the last line. An
@@ -45,7 +43,7 @@ class CompletionScript(Value):
     script: str
 
 
-@command("help", "metier help", "metier help store prune", "metier help exit-codes", prints=HelpText)
+@command("help", "metier help", "metier help store prune", "metier help exit-codes")
 @click.argument("words", nargs=-1, metavar="[COMMAND|exit-codes|json]")
 def help_command(context: Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, the exit codes, or what --json prints."""
@@ -70,7 +68,6 @@ def _help(root: click.Context, words: tuple[str, ...]) -> str:
     'eval "$(metier completion bash)"        # in ~/.bashrc',
     'eval "$(metier completion zsh)"         # in ~/.zshrc, after compinit',
     "metier completion fish > ~/.config/fish/completions/metier.fish",
-    prints=CompletionScript,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(context: Context, shell: str) -> None:

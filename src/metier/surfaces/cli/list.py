@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import click
 
@@ -15,7 +15,7 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import Changes, Counts, Diagnostic, FileError, Root, Shadowed, Skill, Skipped
-from metier.values.value import Count, Meta, Value
+from metier.values.value import Count, Value
 
 _NAMED: Final = 20
 """How many names are on a line of --watch. A checkout of another branch may change thousands."""
@@ -63,8 +63,6 @@ class CatalogChanged(Value, kw_only=True):
     "metier list --scope repo",
     "metier list --all --profile codelia",
     "metier list --watch --json",
-    prints=CatalogPrinted
-    | Annotated[CatalogWatched | CatalogChanged, Meta(description="With --watch, one such object per line.")],
 )
 @option("--all", "Include what is shadowed, left out or broken.", "everything")
 @option("--scope S", "Show only skills of this scope, such as repo or user.")
@@ -235,7 +233,7 @@ class SkillPrinted(Value, kw_only=True):
         return self.listing.left_out
 
 
-@command("show", "metier show release-notes", "metier show ./skills/pdf/SKILL.md", prints=SkillPrinted)
+@command("show", "metier show release-notes", "metier show ./skills/pdf/SKILL.md")
 @click.argument("name", shell_complete=complete_skill)
 def show_command(context: Context, name: str) -> None:
     """Show one skill, by name or path: its fields, files and diagnostics."""

@@ -160,7 +160,6 @@ class ClientChange(Value):
     "metier mcp add claude-code",
     "metier mcp add codex --yes --profile codex",
     "metier mcp add vscode --project",
-    prints=ClientChange,
     of=mcp_group,
     sessions=True,
 )
@@ -198,7 +197,6 @@ def mcp_add(context: Context, host: str, name: str, project: bool, yes: bool, **
     "remove",
     "metier mcp remove claude-code",
     "metier mcp remove codex --yes",
-    prints=ClientChange,
     of=mcp_group,
 )
 @_host

@@ -11,7 +11,7 @@ import click
 
 from metier.errors import ConfigError
 from metier.files.json_text import parse_json
-from metier.session.operation import Operation, parameters, result_schema, schema_of
+from metier.session.operation import Operation, parameters, schema_of
 from metier.session.operations import OPERATIONS
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
@@ -34,7 +34,7 @@ def operation_command(name: str) -> click.Command | None:
         context.answer(operation.data(result), result.text)
 
     perform.__doc__ = inspect.getdoc(kind)
-    made = command(name, f"metier {name} --help", prints=result_schema(kind), sessions=True)(perform)
+    made = command(name, f"metier {name} --help", sessions=True)(perform)
     made.params[:0] = _params(kind)
     return made
 

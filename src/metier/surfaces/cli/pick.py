@@ -15,8 +15,7 @@ from metier.surfaces.cli.failure import Cancelled
 from metier.surfaces.cli.frame import command, option
 from metier.surfaces.tui.model import ALL, Picker, PickerEntry
 from metier.surfaces.tui.plain import Dialogue
-from metier.values.results import Loaded, Request
-from metier.values.skill import Skill
+from metier.values.results import Request
 
 
 @command(
@@ -25,7 +24,6 @@ from metier.values.skill import Skill
     'metier show "$(metier pick)"',
     "metier pick pdf --scope repo --print path",
     "metier pick --plain",
-    prints=Skill | Loaded,
 )
 @click.argument("query", required=False, default="")
 @option(

@@ -46,21 +46,6 @@ class RulePrinted(_RuleTool, total=False):
     host: str
 
 
-class _PolicyNamed(TypedDict):
-    profile: str
-    redact: bool
-    warnings: Sequence[str]
-
-
-class PolicyPrinted(_PolicyNamed, total=False):
-    unasked: str
-    allow: Sequence[RulePrinted]
-    deny: Sequence[RulePrinted]
-    ask: Sequence[RulePrinted]
-    tools: Sequence[str]
-    applies: Sequence[str]
-
-
 class DecisionPrinted(Value):
     verdict: Verdict
     why: str
@@ -103,7 +88,7 @@ def policy_group(context: Context) -> None:
     """Show the rules in force, which rule decides, and take back remembered answers."""
 
 
-@command("show", "metier policy show --json", prints=PolicyPrinted, of=policy_group)
+@command("show", "metier policy show --json", of=policy_group)
 def policy_show(context: Context) -> None:
     """Show the policy as a configuration file has it, in the order in which the rules are applied."""
     policy = Policy.configured(context.settings())
@@ -119,7 +104,7 @@ def policy_show(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("explain", "metier policy explain skill_load --skill pdf", prints=DecisionPrinted, of=policy_group)
+@command("explain", "metier policy explain skill_load --skill pdf", of=policy_group)
 @click.argument("tool")
 @option("--skill NAME", "For this skill.", "skill_name", default="")
 @option("--path P", "For this file.", default="")
@@ -151,9 +136,7 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
 # --- list and revoke ---
 
 
-@command(
-    "list", "metier policy list", "metier policy list --json --profile codelia", prints=RulesListed, of=policy_group
-)
+@command("list", "metier policy list", "metier policy list --json --profile codelia", of=policy_group)
 def policy_list(context: Context) -> None:
     """List every rule in force and where it comes from.
 
@@ -191,7 +174,7 @@ def policy_list(context: Context) -> None:
         context.note(f"warning: {warning}")
 
 
-@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", prints=Revoked, of=policy_group)
+@command("revoke", "metier policy revoke 7b95d83f", "metier policy revoke --all", of=policy_group)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @option("--all", "Take back all remembered answers.", "everything")
 def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> None:
@@ -275,7 +258,7 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 
-@command("enable", "metier enable release-notes", prints=SwitchedSkill)
+@command("enable", "metier enable release-notes")
 @name_argument
 @_project
 def enable_command(context: Context, name: str, project: bool) -> None:
@@ -283,7 +266,7 @@ def enable_command(context: Context, name: str, project: bool) -> None:
     _switch(context, name, "auto", project)
 
 
-@command("disable", "metier disable release-notes --project", prints=SwitchedSkill)
+@command("disable", "metier disable release-notes --project")
 @name_argument
 @_project
 def disable_command(context: Context, name: str, project: bool) -> None:
@@ -295,7 +278,6 @@ def disable_command(context: Context, name: str, project: bool) -> None:
     "mode",
     "metier mode release-notes pinned",
     "metier mode csv-profile name-only --project",
-    prints=SwitchedSkill,
 )
 @name_argument
 @click.argument("mode", type=click.Choice(MODES))
@@ -313,7 +295,7 @@ def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None
     _switch(context, name, mode, project)
 
 
-@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove", prints=ProjectTrust)
+@command("trust", "metier trust", "metier trust ~/site", "metier trust --remove")
 @click.argument("folder", required=False, metavar="[DIR]", type=click.Path())
 @option("--remove", "Remove the trust.")
 def trust_command(context: Context, folder: str | None, remove: bool) -> None:

@@ -1,7 +1,6 @@
 """`profiles` and `schema`: the hosts whose rules are known, and what they accept as frontmatter."""
 
-from collections.abc import Mapping
-from typing import Annotated, Final, TypedDict, cast
+from typing import TypedDict, cast
 
 import click
 
@@ -14,7 +13,7 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.value import JsonObject, Meta
+from metier.values.value import JsonObject
 
 
 class ProfilePrinted(TypedDict):
@@ -26,12 +25,7 @@ class ProfilePrinted(TypedDict):
     documentation: JsonObject | None
 
 
-_Profile = Annotated[ProfilePrinted, Meta(extra_json_schema={"additionalProperties": True})]
-_Rows = Annotated[list[Mapping[str, str]], Meta(description="With --compare.")]
-_PROFILES: Final = _Profile | list[_Profile] | _Rows
-
-
-@command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare", prints=_PROFILES)
+@command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare")
 @click.argument("name", required=False, shell_complete=complete_profile)
 @option("--compare", "Compare the main rules of all hosts, one line each.")
 def profiles_command(context: Context, name: str | None, compare: bool) -> None:
@@ -96,7 +90,6 @@ def _documentation(sources: Documentation) -> None:
     "metier schema --strict > .metier/skill.schema.json",
     "metier schema --host claude-code",
     "metier schema --strict --draft 07 > skill.schema.json",
-    prints=Annotated[JsonObject, Meta(description="A JSON Schema.")],
 )
 @option(
     "--host NAME|FILE", "Use the rules of this host instead of those of the profile in use.", complete=complete_profile

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, TextIO, cast
+from typing import Final, TextIO, cast
 
 import click
 
@@ -17,7 +17,7 @@ from metier.hosts import profiles
 from metier.record import retention
 from metier.record.events import RETENTION, is_internal
 from metier.record.store import Frame, Store, canonical
-from metier.record.store.values import Imported, Pruned, Stats, Summary
+from metier.record.store.values import Stats, Summary
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
 from metier.record.writer import system_clock
 from metier.surfaces.cli import output
@@ -25,19 +25,12 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, group, option
-from metier.values.results import FrameShown
-from metier.values.value import Count, JsonObject, Meta, Value
+from metier.values.value import Count, Value
 
 _HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
 """What only programs need."""
 _SHOWN: Final = 20
 """How many differences are printed."""
-
-
-_FRAMES: Final = Annotated[
-    FrameShown, Meta(description="One such object per line.", extra_json_schema={"additionalProperties": True})
-]
-_LINES: Final = Annotated[JsonObject, Meta(description="One such object per line.")]
 
 
 class StoreContents(Value, kw_only=True):
@@ -49,7 +42,7 @@ class StoreContents(Value, kw_only=True):
     latest: Sequence[Summary]
 
 
-@command("events", "metier events --type skill_loaded", "metier events --follow --json", prints=_FRAMES)
+@command("events", "metier events --type skill_loaded", "metier events --follow --json")
 @option("--type T", "Show only events of this type.", "types", many=True)
 @option("--limit", "Show the last N events.", type=click.IntRange(1), default=200, show_default=True)
 @option("--follow", "Keep showing new events until interrupted.")
@@ -138,7 +131,6 @@ def _facts(frame: Mapping[str, object]) -> Iterator[str]:
     "metier replay",
     "metier replay --verify record.jsonl",
     "metier replay --drift SESSION",
-    prints=replay.ReplayOutcome,
 )
 @click.argument("source", required=False, metavar="[SESSION|FILE]")
 @option("--verify", "Accept a record that can be checked but not run: a redacted one, or one of another version.")
@@ -213,7 +205,7 @@ def store_group(context: Context) -> None:
     """Count, move and delete the events in the store."""
 
 
-@command("stats", "metier store stats --json", prints=StoreContents, of=store_group)
+@command("stats", "metier store stats --json", of=store_group)
 def store_stats(context: Context) -> None:
     """Count the contents of the store, and list its latest sessions.
 
@@ -235,7 +227,7 @@ def store_stats(context: Context) -> None:
         output.table(("session", "events"), [(one.id, f"{one.events:,}") for one in sessions[:20]], 0)
 
 
-@command("prune", "metier store prune --days 30", prints=Pruned, of=store_group)
+@command("prune", "metier store prune --days 30", of=store_group)
 @option("--days", "Delete sessions without an event for this many days.", type=click.IntRange(0), required=True)
 @option("--keep SESSION", "Keep this session.", many=True)
 def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
@@ -247,7 +239,7 @@ def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
     context.answer(pruned, f"{counts} were deleted")
 
 
-@command("export", "metier store export --session ID > record.jsonl", prints=_LINES, of=store_group)
+@command("export", "metier store export --session ID > record.jsonl", of=store_group)
 def store_export(context: Context) -> None:
     """Print events and artifacts as JSON lines: all, or those of one --session."""
     with context.open_store() as store:
@@ -255,7 +247,7 @@ def store_export(context: Context) -> None:
             click.echo(line)
 
 
-@command("import", "metier store import < record.jsonl", prints=Imported, of=store_group)
+@command("import", "metier store import < record.jsonl", of=store_group)
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
 def store_import(context: Context, file: TextIO) -> None:
     """Read the JSON lines of an export. Events that are already stored are skipped."""
@@ -280,7 +272,6 @@ _NAMES: Final = 8
     "metier usage --since 7d --sort offered",
     "metier usage --sort name --limit 0",
     "metier usage --session ID --json",
-    prints=Usage,
 )
 @option("--since WHEN", "Count sessions active since then: 30m, 12h, 7d, 4w or 2026-11-01.")
 @option("--skill NAME", "Show only this skill.", complete=complete_skill)

@@ -4,7 +4,7 @@ import glob
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, TypedDict, cast
+from typing import Any, Final, NamedTuple, TypedDict, cast
 
 import click
 
@@ -32,7 +32,7 @@ from metier.surfaces.cli.session_commands import by_option, standard_input
 from metier.values.network import HostPattern
 from metier.values.results import RunResult
 from metier.values.skill import Skill
-from metier.values.value import Count, JsonObject, Meta, Value
+from metier.values.value import Count, JsonObject, Value
 
 
 class RanScript(Value):
@@ -60,7 +60,6 @@ class PlacedFiles(Value):
     "metier run csv-profile scripts/profile_csv.py -- --no-values data.csv",
     "metier run csv-profile scripts/profile_csv.py --yes --write '*.md' data.csv",
     "metier run csv-profile scripts/profile_csv.py --host example.org data.csv",
-    prints=RanScript | PlacedFiles,
     sessions=True,
 )
 @click.argument("name", shell_complete=complete_skill)
@@ -220,7 +219,7 @@ def report(placed: Placed) -> None:
         click.echo(f"not written: {printable(line)}", err=True)
 
 
-@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results", prints=list[MadeFile])
+@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results")
 @click.argument("names", nargs=-1, metavar="[--] [NAME]...")
 @option("--out DIR", "Write the files into this folder.")
 @option("--force", "Let --out replace files.")
@@ -330,7 +329,6 @@ def env_group(context: Context) -> None:
     "show",
     "metier env show",
     "metier env show csv-profile",
-    prints=KeptEnvironments | Annotated[SkillPackages, Meta(description="With a skill.")],
     of=env_group,
 )
 @click.argument("skill", required=False, shell_complete=complete_skill)
@@ -380,7 +378,7 @@ def _show_all(context: Context) -> None:
     click.echo(f"{len(places):,} environments, {_size(total)}, in {printable(state.environments.folder)}")
 
 
-@command("lock", "metier env lock csv-profile", prints=LockedSkill, of=env_group)
+@command("lock", "metier env lock csv-profile", of=env_group)
 @click.argument("skill", shell_complete=complete_skill)
 def env_lock(context: Context, skill: str) -> None:
     """Look up the newest packages for the scripts of a skill, and keep their exact versions.
@@ -403,7 +401,7 @@ def env_lock(context: Context, skill: str) -> None:
         output.note("no script of this skill imports a package")
 
 
-@command("clear", "metier env clear", prints=Cleared, of=env_group)
+@command("clear", "metier env clear", of=env_group)
 def env_clear(context: Context) -> None:
     """Delete every environment and every lock. Scripts get new ones when they next run."""
     state = _state(context)

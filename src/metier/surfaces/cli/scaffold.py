@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -28,7 +28,7 @@ from metier.surfaces.cli.completion import complete_folder
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
-from metier.values.value import Meta, Value
+from metier.values.value import Value
 
 _TEMPLATE: Final = os.path.join(os.path.dirname(__file__), "new_config.toml")
 _PROFILE: Final = '# profile = "standard"'
@@ -40,7 +40,7 @@ class ScaffoldedFiles(Value):
     kept: list[str]
 
 
-@command("init", "metier init", "metier init --profile claude-code", prints=ScaffoldedFiles)
+@command("init", "metier init", "metier init --profile claude-code")
 def init_command(context: Context) -> None:
     """Create a folder for the project's skills, and a commented configuration.
 
@@ -76,7 +76,6 @@ def init_command(context: Context) -> None:
     "metier new meeting-minutes",
     'metier new csv-report --description "Reports on CSV files. Use when ..."',
     "metier new triage --user",
-    prints=ScaffoldedFiles,
 )
 @click.argument("name")
 @option("--description TEXT", "What the skill does and when to use it.")
@@ -147,7 +146,6 @@ class Verified(Value):
     "metier install pdf.skill --project",
     "metier install https://skills.example.com pdf",
     "metier install --verify",
-    prints=Offer | Annotated[Verified, Meta(description="With --verify.")],
 )
 @click.argument("source", required=False)
 @click.argument("name", required=False)

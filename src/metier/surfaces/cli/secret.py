@@ -60,7 +60,6 @@ def secret_group(context: Context) -> None:
     "set",
     "metier secret set GITHUB_TOKEN",
     "metier secret set GITHUB_TOKEN < token.txt",
-    prints=SecretKept,
     of=secret_group,
 )
 @click.argument("name")
@@ -93,7 +92,7 @@ def _piped() -> str:
     return data.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
 
 
-@command("remove", "metier secret remove GITHUB_TOKEN", prints=SecretRemoved, of=secret_group)
+@command("remove", "metier secret remove GITHUB_TOKEN", of=secret_group)
 @click.argument("name")
 def secret_remove(context: Context, name: str) -> int:
     """Delete a secret, and take back the remembered rules about it. Exits with 1 if there is none."""
@@ -108,7 +107,7 @@ def secret_remove(context: Context, name: str) -> int:
     return not removed
 
 
-@command("allow", "metier secret allow GITHUB_TOKEN release-notes", prints=SecretAllowed, of=secret_group)
+@command("allow", "metier secret allow GITHUB_TOKEN release-notes", of=secret_group)
 @click.argument("name")
 @click.argument("skill_name", metavar="SKILL", shell_complete=complete_skill)
 def secret_allow(context: Context, name: str, skill_name: str) -> None:
@@ -158,7 +157,7 @@ class SecretList(Value):
     folder: str
 
 
-@command("list", "metier secret list", "metier secret list --json", prints=SecretList, of=secret_group)
+@command("list", "metier secret list", "metier secret list --json", of=secret_group)
 def secret_list(context: Context) -> None:
     """List the names of the secrets, where each is kept, and which skills are given it."""
     skills = context.discover()

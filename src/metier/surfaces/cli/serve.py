@@ -16,8 +16,6 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
 from metier.values.value import Value
 
-_PIPE = "it speaks JSON-RPC on standard output"
-
 
 class ServedAt(Value):
     json_keys = ("address", "link|null")
@@ -26,9 +24,7 @@ class ServedAt(Value):
     link: str
 
 
-@command(
-    "rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', prints=_PIPE, sessions=True
-)
+@command("rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', sessions=True)
 def rpc_command(context: Context) -> None:
     """Serve JSON-RPC 2.0 on standard input and output, one message per line.
 
@@ -39,7 +35,7 @@ def rpc_command(context: Context) -> None:
     pipe.main(context.open_app("rpc"), context.session)
 
 
-@command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", prints=ServedAt, sessions=True)
+@command("serve", "metier serve --port 8765", "metier serve --socket ~/.metier.sock", sessions=True)
 @option("--host", "Listen on this address.", default="127.0.0.1", show_default=True)
 @option("--port", "Listen on this port.", default=8765, show_default=True, type=click.IntRange(0, 65535))
 @option(

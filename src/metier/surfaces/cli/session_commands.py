@@ -7,7 +7,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -23,8 +23,8 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_file, complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.results import Compaction, Hit, Invocation, Loaded, Prompt, Resource, SearchResult, Tool
-from metier.values.value import JsonObject, Meta, Value
+from metier.values.results import Hit, Prompt, SearchResult
+from metier.values.value import Value
 
 
 def standard_input() -> str:
@@ -80,7 +80,6 @@ class ExplainedResult(Value):
     'metier search "profile a csv file"',
     "metier search pdf --limit 3 --json",
     'metier search "check a csv file" --explain',
-    prints=SearchResult | ExplainedResult,
     sessions=True,
 )
 @click.argument("query")
@@ -227,7 +226,7 @@ budget_option = option(
 )
 
 
-@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", prints=Prompt, sessions=True)
+@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
 @option("--message TEXT", "The user's message; it adds skills where the list is cut.")
 @budget_option
 @file_option
@@ -260,7 +259,6 @@ def prompt_command(context: Context, format_: str | None, full: bool, base: str,
     "load",
     'metier load release-notes --args "v1.0..v1.1"',
     "metier load --path ./pdf/SKILL.md",
-    prints=Loaded,
     sessions=True,
 )
 @click.argument("name", required=False, shell_complete=complete_skill)
@@ -280,7 +278,6 @@ def load_command(context: Context, name: str | None, path: str | None, **fields:
     "read",
     "metier read csv-profile references/pitfalls.md",
     "metier read skill://csv-profile/references/pitfalls.md",
-    prints=Resource,
     sessions=True,
 )
 @click.argument("name", shell_complete=complete_skill)
@@ -302,7 +299,6 @@ def read_command(context: Context, **fields: Any) -> None:
     "invoke",
     'metier invoke "/release-notes v1.0..v1.1"',
     "echo 'use $csv-profile' | metier invoke -",
-    prints=Invocation,
     sessions=True,
 )
 @click.argument("message")
@@ -327,7 +323,7 @@ def invoke_command(context: Context, message: str) -> int:
     return 0
 
 
-@command("end-turn", "metier end-turn --session ID", prints=Done, sessions=True)
+@command("end-turn", "metier end-turn --session ID", sessions=True)
 def end_turn_command(context: Context) -> None:
     """Begin the user's next turn: what skills were granted for the last one is gone."""
     session = context.open_session()
@@ -338,7 +334,7 @@ def end_turn_command(context: Context) -> None:
         context.hint(f"the turn of session {printable(session.id)} ended")
 
 
-@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", prints=Text, sessions=True)
+@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", sessions=True)
 @click.argument("ref")
 @option("--from N", "The first line, from 1.", "start", type=click.IntRange(1), default=1)
 @option("--to N", "The last line.", "end", type=click.IntRange(1))
@@ -349,7 +345,7 @@ def output_command(context: Context, **fields: Any) -> None:
     context.answer(Text(text), text)
 
 
-@command("compact", "metier compact --session ID --budget 8000", prints=Compaction, sessions=True)
+@command("compact", "metier compact --session ID --budget 8000", sessions=True)
 @option("--budget N", "At most this many characters.", type=click.IntRange(0), default=limits.COMPACTION_CHARACTERS)
 def compact_command(context: Context, budget: int) -> None:
     """Show what belongs back into a context that its host compacted."""
@@ -362,7 +358,7 @@ def compact_command(context: Context, budget: int) -> None:
         context.hint("the session has loaded nothing; --session names a session")
 
 
-@command("tools", "metier tools --profile remcochat --json", prints=list[Tool], sessions=True)
+@command("tools", "metier tools --profile remcochat --json", sessions=True)
 @budget_option
 def tools_command(context: Context, budget: int | None) -> None:
     """List the tools that a model is given.
@@ -379,7 +375,7 @@ def tools_command(context: Context, budget: int | None) -> None:
         context.hint("no tools are offered")
 
 
-@command("commands", "metier commands --profile omp", prints=CommandList, sessions=True)
+@command("commands", "metier commands --profile omp", sessions=True)
 def commands_command(context: Context) -> None:
     """List the slash commands that a host may offer to a user, one per skill."""
     commands = context.open_session().commands()
@@ -392,7 +388,7 @@ def commands_command(context: Context) -> None:
         context.hint("no commands are offered: this host has none, or there are no skills here")
 
 
-@command("may-use", 'metier may-use Bash --command "git status"', prints=Allowance, sessions=True)
+@command("may-use", 'metier may-use Bash --command "git status"', sessions=True)
 @click.argument("tool")
 @option("--command C", "The command that it would run.", default="")
 def may_use_command(context: Context, tool: str, command: str) -> int:
@@ -406,7 +402,6 @@ def may_use_command(context: Context, tool: str, command: str) -> int:
     "call",
     'metier call skill_load \'{"name": "pdf"}\'',
     "metier call skill_search - < args.json",
-    prints=Annotated[JsonObject, Meta(description="The answer in the shape of the host, which the profile decides.")],
     sessions=True,
 )
 @click.argument("tool")

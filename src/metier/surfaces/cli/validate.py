@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -21,7 +21,7 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, Root
-from metier.values.value import Meta, Value, replace
+from metier.values.value import Value, replace
 
 
 class ValidatedSkill(Value):
@@ -66,7 +66,6 @@ class Fixable(Value):
     "metier validate --diff ./skills",
     "metier validate --fix ./skills",
     "metier validate --strict --sarif . > skills.sarif",
-    prints=Validated | FixedAndValidated | Annotated[Fixable, Meta(description="With --diff.")],
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @option(
