@@ -25,6 +25,11 @@ HOSTILE = (
 )
 
 
+TOKEN = "[/INST]"
+BROKEN_TOKEN = "[\u200d/INST]"
+"""Pydantic AI breaks the control tokens of models in what it sends to a server that may read them as such."""
+
+
 def files_in(content: str) -> dict[str, str]:
     """The texts of the files in a message, read by their fences alone."""
     found: dict[str, str] = {}
@@ -34,7 +39,7 @@ def files_in(content: str) -> dict[str, str]:
             fence, inside = next(lines), list[str]()
             while (inner := next(lines)) != fence:
                 inside.append(inner)
-            found[named[1]] = "\n".join(inside)
+            found[named[1]] = "\n".join(inside).replace(BROKEN_TOKEN, TOKEN)
     return found
 
 
