@@ -232,7 +232,7 @@ def test_a_session_with_several_lives_replays_whole(world: World, tmp_path: Path
     lives = Lives(world, f"sqlite://{tmp_path}/trail.db", "rip", ("--session", "s"))
     world.skill(".rip/skills/one", body="# One\n$ARGUMENTS\n", files={"a.md": "a reference"}, allowed_tools="Read")
     world.skill(".rip/skills/two", body="# Two\n")
-    told = [json.loads(lives.run("invoke", "/skill:one first life", "--json"))["loaded"]["text"]]
+    told = [json.loads(lives.run("session", "invoke", "/skill:one first life", "--json"))["loaded"]["text"]]
     with Lives(world, lives.url, "rip").rpc() as rpc:
         told.append(rpc.tool("s", "skill_load", name="one")["text"])
         world.skill(".rip/skills/one", body="# One, edited\n", files={"a.md": "another reference"})
@@ -336,8 +336,8 @@ def test_a_real_run_in_the_sandbox_replays_without_its_files(world: World) -> No
     assert (kinds[0], kinds[-1], set(kinds[1:-1])) == ("tool_started", "tool_ended", {"tool_stdout", "tool_stderr"})
     (ended,) = [frame for frame in session.events if frame["type"] == "tool_ended"]
     assert (ended["exit_code"], ended["duration_ms"]) == (3, result.duration_ms)
-    assert [(one["path"], one["size"]) for one in ended["artifacts"]] == [("out.txt", 5)]
-    assert store.get_artifact(ended["artifacts"][0]["digest"]) == b"kept\n"
+    assert [(one["path"], one["size"]) for one in ended["session", "artifacts"]] == [("out.txt", 5)]
+    assert store.get_artifact(ended["session", "artifacts"][0]["digest"]) == b"kept\n"
     shutil.rmtree(world.project)
     outcome = replay.replay(replay.from_store(store, session.id))
     assert outcome.differences == []
