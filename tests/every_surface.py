@@ -103,7 +103,7 @@ class CommandLine:
             case "end_turn":
                 return ["session", "end-turn"]
             case "call":
-                return ["session", "call", left["tool"], "--arguments", json.dumps(left["args"])]
+                return ["session", "call", left["tool"], json.dumps(left["args"])]
             case "read":
                 words = ["read", left.pop("name"), *([left.pop("path")] if left.get("path") else [])]
                 left.pop("path", None)

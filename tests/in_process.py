@@ -73,7 +73,7 @@ def over_mcp(world: World, run: Run, steps: Callable[[Ask], None], app: App | No
 def on_the_command_line(world: World, run: Run, steps: Callable[[Ask], None]) -> None:
     def say(name: str, fields: Mapping[str, object]) -> str:
         given = fields.get("arguments")
-        words = [str(fields["tool"]), "--arguments", json.dumps(given)] if name == "call" else _words(fields)
+        words = [str(fields["tool"]), json.dumps(given)] if name == "call" else _words(fields)
         command = [name] if name in COMMANDS else ["session", name.replace("_", "-")]
         done = run(*command, *words, "--session", "mine", "--json", "--home", str(world.home))
         return done.out + done.err

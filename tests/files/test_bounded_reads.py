@@ -102,7 +102,7 @@ except BrokenPipeError:
 @pytest.mark.parametrize(
     "command",
     [
-        ("session", "call", "skill_load", "--arguments", "-"),
+        ("session", "call", "skill_load", "-"),
         ("session", "invoke", "-"),
         ("run", "good", "x.sh", "--stdin"),
     ],

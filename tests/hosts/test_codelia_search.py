@@ -197,11 +197,7 @@ def test_a_search_says_name_description_path_scope_reason_score_and_count_on_eve
     assert text.split("\n") == lines
     assert by_mcp(world, "zzz")[0] == "count: 0, truncated: false\nNo skill matches 'zzz'."
     assert (
-        shape(
-            metier(
-                world, "session", "call", "skill_search", "--arguments", '{"query": "release"}', "--profile", "codelia"
-            )
-        )
+        shape(metier(world, "session", "call", "skill_search", '{"query": "release"}', "--profile", "codelia"))
         == expected
     )
     app = App(world.project, home=world.home, profile="codelia", store="memory:")

@@ -232,7 +232,7 @@ def test_every_command_that_reads_a_dropped_rule_says_so(
             "commands",
         ),
         ("session", "may-use", "Bash"),
-        ("session", "call", "skill_load", "--arguments", '{"name": "probe"}'),
+        ("session", "call", "skill_load", '{"name": "probe"}'),
         ("run", "probe", "x.sh"),
         ("policy", "show"),
         ("policy", "list"),

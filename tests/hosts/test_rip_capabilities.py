@@ -176,15 +176,12 @@ def test_a_person_installs_switches_and_replaces_skills_and_a_model_sees_the_res
     assert "<name>report</name>" in run("prompt", *rip).out
     assert run("disable", "report", *rip).code == 0
     assert "<name>report</name>" not in run("prompt", *rip).out
-    assert "no skill 'report'" in run("session", "call", "skill_load", "--arguments", '{"name": "report"}', *rip).out
+    assert "no skill 'report'" in run("session", "call", "skill_load", '{"name": "report"}', *rip).out
     assert run("enable", "report", *rip).code == 0
     world.skill("elsewhere/report", body="# Second\n")
     assert run("install", str(source), "--yes", *rip).code != 0
     assert run("install", str(source), "--yes", "--replace", *rip).code == 0
-    assert (
-        run("session", "call", "skill_load", "--arguments", '{"name": "report"}', *rip, "--json").json["text"]
-        == "# Second\n"
-    )
+    assert run("session", "call", "skill_load", '{"name": "report"}', *rip, "--json").json["text"] == "# Second\n"
     assert run("install", "--verify", *rip).code == 0
 
 
@@ -206,7 +203,6 @@ allow = [{tool = "skill_read"}]
             "session",
             "call",
             "skill_read",
-            "--arguments",
             json.dumps({"name": name, "path": path}),
             "--profile",
             "rip",

@@ -94,7 +94,7 @@ def test_what_is_suggested_exists() -> None:
         (["new", "pdf"], "CONFLICT", 1, {}),
         (["run", "pdf", "scripts/fill.py"], "ACCESS_DENIED", 3, {"tool": "skill_run", "skill": "pdf"}),
         (["replay", "nope"], "NOT_FOUND", 1, {}),
-        (["session", "call", "skill_load", "--arguments", "{"], "INVALID_PARAM", 2, {"key": "arguments"}),
+        (["session", "call", "skill_load", "{"], "INVALID_PARAM", 2, {"key": "arguments"}),
         (["install", ".agents/skills/pdf", "--replace", "--lenient"], "INVALID_PARAM", 2, {"key": "--yes"}),
         (["install", "/nowhere", "--yes"], "INSTALL_REFUSED", 1, {}),
         (

@@ -158,7 +158,6 @@ def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
             "session",
             "call",
             "skill_output",
-            "--arguments",
             json.dumps({"ref": answers[0]["ref"]}),
             "--session",
             "s",
@@ -182,7 +181,6 @@ def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies
             "session",
             "call",
             "skills.activate",
-            "--arguments",
             json.dumps({"name": name}),
             *given,
             METIER_ENABLED="true",
@@ -269,7 +267,7 @@ IN_A_SESSION = [
         "tools",
     ),
     ("session", "invoke", "/one"),
-    ("session", "call", "skill_load", "--arguments", '{"name": "one"}'),
+    ("session", "call", "skill_load", '{"name": "one"}'),
 ]
 
 

@@ -72,7 +72,7 @@ COMMANDS = {
     "env lock": ["env lock pdf --json"],
     "env clear": ["env clear --json"],
     "session tools": ["session tools --json", "session tools --json --profile codelia"],
-    "session call": ['session call skill_load --arguments {"name":"pdf"} --json', "session call nope --json"],
+    "session call": ['session call skill_load {"name":"pdf"} --json', "session call nope --json"],
     "session system-prompt": ["session system-prompt --json"],
     "session commands": ["session commands --json --profile omp"],
     "session may-use": ["session may-use Bash --json"],

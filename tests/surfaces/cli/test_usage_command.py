@@ -24,7 +24,7 @@ def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(
     mixed.skill(f"{SKILLS}/a-skill-with-a-name-that-is-much-longer-than-a-column", description="Waits. " * 20)
     run("prompt", "--session", "talk")
     run("search", "forms", "--session", "talk")
-    run("session", "call", "skill_load", "--arguments", '{"name": "pdf"}', "--session", "talk")
+    run("session", "call", "skill_load", '{"name": "pdf"}', "--session", "talk")
     shown = run("usage").out
     lines = shown.splitlines()
     assert lines[0].split() == ["SKILL", "OFFERED", "FOUND", "LOADED", "READ", "RAN", "REFUSED", "CONTEXT", "LAST"]

@@ -63,14 +63,14 @@ def test_a_session_id_that_no_store_can_hold_is_refused_in_one_line(
 
 @pytest.mark.parametrize("given", ["[" * 100_000, '{"a": ' + "9" * 5_000 + "}", TORN])
 def test_arguments_of_a_call_that_no_parser_takes_are_refused(place: World, run: Run, given: str) -> None:
-    result = run("session", "call", "skill_load", "--arguments", given)
+    result = run("session", "call", "skill_load", given)
     assert result.code == 2
     assert result.err.startswith("metier: arguments must be JSON: ")
 
 
 @pytest.mark.parametrize("given", ['{"name": "\\ud800"}', '{"name": "\\u0000"}', "[1]", "null", "5"])
 def test_a_models_mistake_on_the_command_line_is_an_answer(place: World, run: Run, given: str) -> None:
-    result = run("session", "call", "skill_load", "--arguments", given, "--json")
+    result = run("session", "call", "skill_load", given, "--json")
     assert (result.code, result.json["ok"], result.json["error"]["code"]) == (1, False, "INVALID_PARAM")
 
 

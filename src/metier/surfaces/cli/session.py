@@ -1,8 +1,8 @@
 """`session`: what a host asks of a session, the files that its scripts made, and the store that keeps it.
 
-Each operation of a session that has no command of its own is a command here, made from its fields: required ones are
-arguments, and the others options. What is left out is not given, so that defaults stay those of the operation, which
-also checks all values.
+Each operation of a session that has no command of its own is a command here, made from its fields: what is required
+or an object is an argument, and the others are options. What is left out is not given, so that defaults stay those of
+the operation, which also checks all values.
 """
 
 import glob
@@ -32,7 +32,7 @@ from metier.values.value import Count, Schema, Value
 # --- operations ---
 
 _EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
-    "call": ('metier session call skill_load --arguments \'{"name": "pdf"}\'',),
+    "call": ('metier session call skill_load \'{"name": "pdf"}\'', "metier session call skill_search - < args.json"),
     "invoke": (
         'metier session invoke "/release-notes v1.0..v1.1"',
         "echo 'use $csv-profile' | metier session invoke -",
@@ -85,17 +85,18 @@ def _params(kind: type[Operation[Any]]) -> list[click.Parameter]:
         several, flag = schema.get("type") == "array", schema.get("type") == "boolean"
         if name in required:
             made.append(click.Argument([name], type=value, nargs=-1 if several else 1, required=True))
+        elif schema.get("type") == "object":
+            made.append(click.Argument([name], required=False, metavar="[JSON]"))
         elif flag:
-            made.append(click.Option([f"--{name.replace('_', '-')}"], is_flag=True, default=None, help=_help(schema)))
+            made.append(
+                click.Option(
+                    [f"--{name.replace('_', '-')}"], is_flag=True, default=None, help=schema.get("description", "")
+                )
+            )
         else:
             spelled = [f"--{name.replace('_', '-')}", name]
-            made.append(click.Option(spelled, type=value, multiple=several, help=_help(schema)))
+            made.append(click.Option(spelled, type=value, multiple=several, help=schema.get("description", "")))
     return made
-
-
-def _help(schema: Schema) -> str:
-    json = "JSON, or - for standard input. " if schema.get("type") == "object" else ""
-    return json + schema.get("description", "")
 
 
 def _read(name: str, given: Any, schema: Schema) -> object:
