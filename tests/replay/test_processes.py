@@ -59,7 +59,7 @@ def of_type(frames: list[Frame], kind: str) -> list[Frame]:
 
 def returned_text(lives: Lives, frame: Frame) -> str:
     with open_store(lives.url) as store:
-        return store.get_artifact(frame["session", "output"]).decode()
+        return store.get_artifact(frame["output"]).decode()
 
 
 # --- one process after the other ---

@@ -336,8 +336,8 @@ def test_a_real_run_in_the_sandbox_replays_without_its_files(world: World) -> No
     assert (kinds[0], kinds[-1], set(kinds[1:-1])) == ("tool_started", "tool_ended", {"tool_stdout", "tool_stderr"})
     (ended,) = [frame for frame in session.events if frame["type"] == "tool_ended"]
     assert (ended["exit_code"], ended["duration_ms"]) == (3, result.duration_ms)
-    assert [(one["path"], one["size"]) for one in ended["session", "artifacts"]] == [("out.txt", 5)]
-    assert store.get_artifact(ended["session", "artifacts"][0]["digest"]) == b"kept\n"
+    assert [(one["path"], one["size"]) for one in ended["artifacts"]] == [("out.txt", 5)]
+    assert store.get_artifact(ended["artifacts"][0]["digest"]) == b"kept\n"
     shutil.rmtree(world.project)
     outcome = replay.replay(replay.from_store(store, session.id))
     assert outcome.differences == []
