@@ -212,7 +212,13 @@ def _spelled(round_: Round, place: Place) -> None:
     else:
         profile, _ = _on(place, chance, name=name, files={_FILE: "plain"})
         rule = {"tool": "skill_load", "skill_name": chance.choice(_NAMES).format(name)}
-    wrong = {"tool": "skill_run", "digest": chance.choice(_DIGESTS)}
+    wrong = chance.choice(
+        (
+            {"tool": "skill_run", "digest": chance.choice(_DIGESTS)},
+            {"tool": chance.choice(("skill_load", "skill_read", "skill_output")), "digest": f"sha256:{'0' * 64}"},
+            {"tool": "skill_search", chance.choice(("skill_name", "scope", "source")): "user"},
+        )
+    )
 
     def work(skills: Skills) -> list[tuple[str, str]]:
         with contextlib.suppress(ConfigError):

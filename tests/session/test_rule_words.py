@@ -1,5 +1,6 @@
 """A rule that could never match is an error in the same words, wherever it comes from."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from metier.hosts.settings import resolve
 from metier.policy.rules import own_tools
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
+from metier.surfaces.rpc import pipe
 from metier.values.results import Request
 from metier.values.skill import SCOPES
 from worlds import World
@@ -84,6 +86,14 @@ WRONG = {
     "a digest": (
         {"tool": "skill_run", "digest": "xyz"},
         "digest cannot be 'xyz' (a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them)",
+    ),
+    "a digest where there is none": (
+        {"tool": "skill_load", "digest": f"sha256:{'0' * 64}"},
+        "a request for skill_load has no digest (leave it out)",
+    ),
+    "a skill where there is none": (
+        {"tool": "skill_search", "skill_name": "pdf"},
+        "a request for skill_search is about no skill (leave out all but the tool; to hide a skill, deny skill_load)",
     ),
     "an empty name": ({"tool": "skill_load", "skill_name": ""}, "skill_name is empty (leave it out for every skill)"),
     "a name": (
@@ -178,8 +188,8 @@ def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
     assert says in run("policy", "list", *home).err
     assert run("policy", "list", "--json", *home).json["warnings"] == [says]
     assert says in str(run("doctor", "--json", *home).json["diagnostics"])
-    App(world.project, home=world.home, store="memory:").skills()
-    assert says in caplog.text
+    pipe.serve(App(world.project, home=world.home, store="memory:"), io.BytesIO(), io.StringIO())
+    assert f"rule-without-skill: {says}" in caplog.messages, "before a client asks for anything"
     config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "rel*"}]\n')
     assert run("policy", "list", "--json", *home).json["warnings"] == []
 
