@@ -78,6 +78,13 @@ WRONG = {
         {"tool": "skill_search", "path": "*"},
         "a request for skill_search has no path (leave it out)",
     ),
+    "a skill where there is none": (
+        {"tool": "skill_search", "skill_name": "pdf"},
+        (
+            "a request for skill_search is about no skill "
+            "(leave out what limits the rule to some skills; to hide a skill from the model, deny skill_load)"
+        ),
+    ),
     "a path for a tool of the host": ({"tool": "Bash", "path": "*"}, "a request for Bash has no path (leave it out)"),
     "a command where there is none": (
         {"tool": "skill_load", "command": "x"},

@@ -300,7 +300,11 @@ def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]
     if rule.digest is not None and not is_digest(rule.digest):
         hint = "a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them"
         raise ConfigError(f"digest cannot be {rule.digest!r}", key="digest", hint=hint)
-    return replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
+    found = replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
+    if tool == "skill_search" and not found.matches(Request(tool)):
+        hint = "leave out what limits the rule to some skills; to hide a skill from the model, deny skill_load"
+        raise ConfigError("a request for skill_search is about no skill", key="skill_name", hint=hint)
+    return found
 
 
 _OTHER_PATHS: Final = ("install", "override", CATALOG_FIELD, REMOTE_LOAD)
