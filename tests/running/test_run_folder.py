@@ -239,6 +239,18 @@ def test_no_private_folder_is_shown_whoever_asks(
             assert run("run", "maker", "scripts/make.py", "--yes").out.startswith(f"{folder} ["), folder
 
 
+def test_the_home_folder_of_the_user_is_private_where_another_one_is_given(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    (own / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(own))
+    for folder in (own, own / ".ssh"):
+        told = run("run", "maker", "scripts/make.py", "--yes", "--home", str(world.home), "--folder", str(folder))
+        assert told.out == "/work []\n", folder
+        assert f"note: it ran in an empty folder: {folder} is" in told.err
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
