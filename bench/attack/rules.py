@@ -199,11 +199,17 @@ def _switched_off(round_: Round, place: Place) -> None:
         if "notes" not in skills:
             return []
         path = skills["notes"].path
+        before = skills.session(store="memory:", preload=["notes"])
+        ref = before.load("notes").ref
+        loaded = skills.session(store="memory:")
+        loaded.load("notes")
         skills.disable("notes")
         if "notes" not in skills:  # the host does not list what is off
             return [(way, text) for way, text in _calls(skills.session(), path)]
         session = skills.session()
-        return [*_calls(session, "notes"), *_by_a_person(session, "notes")]
+        given = [("the prompt of before", before.system_prompt()), ("compaction", loaded.compact().text)]
+        given += [("a ref", one.call(one.profile.tools.output or "", {"ref": ref}).text) for one in (before, loaded)]
+        return [*given, *_calls(session, "notes"), *_by_a_person(session, "notes")]
 
     if found := _in_place(round_, place, profile, work):
         _report(round_, found, f"a skill that is off in {profile}")
