@@ -98,10 +98,6 @@ WRONG = {
         {"tool": "skill_load", "digest": f"sha256:{'0' * 64}"},
         "a request for skill_load has no digest (leave it out)",
     ),
-    "a skill where there is none": (
-        {"tool": "skill_search", "skill_name": "pdf"},
-        "a request for skill_search is about no skill (leave out all but the tool; to hide a skill, deny skill_load)",
-    ),
     "an empty name": ({"tool": "skill_load", "skill_name": ""}, "skill_name is empty (leave it out for every skill)"),
     "a name": (
         {"tool": "skill_run", "name": "TOKEN"},
@@ -164,6 +160,11 @@ def test_in_python_as_data_and_as_objects(world: World, wrong: tuple[dict[str, A
         with pytest.raises(ConfigError) as error:
             skills.session(policy=policy)
         assert str(error.value) == says
+
+
+@pytest.mark.parametrize("tool", ["skill_run", "install", "mcp_load"])
+def test_a_digest_limits_what_is_run_installed_and_fetched(world: World, tool: str) -> None:
+    world.discover().session(policy={"allow": [{"tool": tool, "digest": f"sha256:{'0' * 64}"}]})
 
 
 def test_on_the_command_line(world: World, run: Run) -> None:

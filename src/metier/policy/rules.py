@@ -292,11 +292,8 @@ def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]
     of_scripts = ("skill_run", *grant_tools())
     if rule.command is not None and tool in own_tools() and tool not in of_scripts:
         raise ConfigError(f"a request for {tool} has no command", key="command", hint="leave it out")
-    if rule.digest is not None and tool not in (*of_scripts, REMOTE_LOAD):
+    if rule.digest is not None and tool not in (*of_scripts, REMOTE_LOAD, "install"):
         raise ConfigError(f"a request for {tool} has no digest", key="digest", hint="leave it out")
-    if tool == "skill_search" and rule != Rule(rule.tool):
-        hint = "leave out all but the tool; to hide a skill, deny skill_load"
-        raise ConfigError("a request for skill_search is about no skill", key="tool", hint=hint)
     if rule.digest is not None and not is_digest(rule.digest):
         hint = "a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them"
         raise ConfigError(f"digest cannot be {rule.digest!r}", key="digest", hint=hint)
