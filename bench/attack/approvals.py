@@ -242,7 +242,7 @@ def _answers(round_: Round) -> list[object]:
         def __hash__(self) -> int:
             return hash(True)
 
-    words = ["", "yes", "y", "ok", "true", "True", "ONCE", " once", "once ", "allow", "denied", "\u043ence", "no\n"]
+    words = ["", "yes", "y", "ok", "true", "True", "ONCE", " once", "once ", "allow", "nobody", "\u043ence", "no\n"]
     others: list[object] = [1, 1.0, 0, -1, [], ["once"], {"answer": "once"}, ("once",), b"once", object(), Odd(), Odd]
     return round_.chance.sample([*words, *others, False, None, "no", lambda: True], 6)
 

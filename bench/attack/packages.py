@@ -95,6 +95,7 @@ def _of_an_index(round_: Round, stranger: Listener) -> None:
     place.hand_over()
     answers = [chance.choice(("once", "no")) for _ in names]
     surroundings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "UV_CACHE_DIR": str(place.base / "cache")}
+    surroundings["PIP_INDEX_URL"] = f"http://127.0.0.1:{stranger.port}/simple"  # which is not asked
 
     def work() -> None:
         os.environ.update(surroundings)

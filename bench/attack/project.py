@@ -170,10 +170,13 @@ def _private_folder(round_: Round) -> None:
     place.hand_over()
 
     def work() -> list[tuple[str, str]]:
+        os.environ["HOME"] = str(place.home)
         found: list[tuple[str, str]] = []
         for folder in named:
+            home = chance.choice((place.home, place.base / "elsewhere"))
             for way in ("named", "worked in"):
-                skills = Skills.discover(folder if way == "worked in" else place.project, home=place.home, env={})
+                cwd = folder if way == "worked in" else place.project
+                skills = Skills.discover(cwd, home=home, roots=[place.home / ".agents/skills"], env={})
                 session = skills.session(policy=ALLOWED, runner=probes.runner())
                 session.run_in(folder if way == "named" else None)
                 with contextlib.suppress(MetierError):

@@ -237,4 +237,4 @@ def _log(skills: Skills) -> None:
     """Log the diagnostics of a scan, once for each catalog, because the owner of a server may never list them."""
     for diagnostic in (*skills.diagnostics, *rules_without_skill(skills.settings, skills.catalog)):
         if diagnostic.severity != "info":
-            _LOG.warning("%s: %s: %s", diagnostic.path, diagnostic.code, diagnostic.message)
+            _LOG.warning(": ".join(filter(None, (diagnostic.path, diagnostic.code, diagnostic.message))))

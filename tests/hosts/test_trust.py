@@ -204,6 +204,7 @@ ALONE: dict[str, str] = {
     "store_megabytes = 1": "store_megabytes",
     'run.sandbox = ["container"]': "run.sandbox",
     'skills.run.image = "evil"': "run.image",
+    '[profile.standard.run]\nimage = "evil"': "run.image",
 }
 """What no project sets, and how it is named."""
 

@@ -31,7 +31,20 @@ ANSWERS: list[tuple[object, Answer]] = [
     ("cancelled", "cancelled"),
     ("unanswered", "unanswered"),
 ]
-NEITHER: list[object] = [1, 0, 1.0, "", "yes", "True", "Once", [], ["once"], object(), {"answer": "no"}, lambda: False]
+NEITHER: list[object] = [
+    1,
+    0,
+    1.0,
+    "",
+    "yes",
+    "nobody",
+    "Once",
+    [],
+    ["once"],
+    object(),
+    {"answer": "no"},
+    lambda: False,
+]
 
 
 class Trial:

@@ -195,6 +195,8 @@ COVERED = [
     ("Bash(git status)", "git status; git  status"),
     ("Bash(git:*) Bash(ls)", "git status | ls"),
     ("Bash(cut -d, -f1)", "cut -d, -f1"),
+    ("Bash(scripts/*)", "scripts/x.sh ../y"),
+    ("Bash(../scripts/x.sh:*)", "../scripts/x.sh y"),
     ("Bash", "rm $(x) > y"),
     ("Bash(*)", "rm $(x) > y"),
 ]
@@ -215,6 +217,9 @@ NOT_COVERED = [
     ("Bash(git status)", "git status -s"),
     ("Bash(git status)", "git 'status; rm x'"),
     ("Other(git:*)", "git status"),
+    ("Bash(scripts/*)", "scripts/../../bin/rm x"),
+    ("Bash(scripts/*)", "scripts/x.sh; 'scripts/..'/rm"),
+    ("Bash(scripts/*:*)", "scripts/../../bin/rm x"),
 ]
 
 

@@ -89,6 +89,22 @@ def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run
     assert content(world.project) == {"data.csv": "a,b\nmore\n"}
 
 
+def test_the_command_that_is_printed_fetches_what_out_did_not_write(world: World, run: Run, tmp_path: Path) -> None:
+    names = ("good.csv", "there.csv", "page.html", "hooks/pre-commit", "a b.py", "\u202egpj.csv")
+    text = f"import os\nos.mkdir('hooks')\nfor name in {names!r}: open(name, 'w').write(ascii(name))\n"
+    world.skill("~/.agents/skills/mixed", files={"scripts/make.py": text})
+    for name in ("results", "rest"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "results/there.csv").write_text("mine")
+    told = run("run", "mixed", "scripts/make.py", "--yes", "--out", str(tmp_path / "results"))
+    assert (told.code, content(tmp_path / "results")) == (1, {"good.csv": "'good.csv'", "there.csv": "mine"})
+    (command,) = [text for text in told.err.split("`") if text.startswith("metier artifacts --session")]
+    words = [str(tmp_path / "rest") if word == "DIR" else word for word in shlex.split(command)[1:]]
+    assert run(*words).code == 0
+    fetched = {str(path.relative_to(tmp_path / "rest")) for path in (tmp_path / "rest").rglob("*") if path.is_file()}
+    assert fetched == set(names) - {"good.csv"}
+
+
 PLANTS = (
     *(
         ".venv/lib/site-packages/x.pth",
@@ -237,6 +253,18 @@ def test_no_private_folder_is_shown_whoever_asks(
         for folder in (home / "code/x", home / "code/x/.venv", home / "code"):
             monkeypatch.chdir(folder)
             assert run("run", "maker", "scripts/make.py", "--yes").out.startswith(f"{folder} ["), folder
+
+
+def test_the_home_folder_of_the_user_is_private_where_another_one_is_given(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    (own / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(own))
+    for folder in (own, own / ".ssh"):
+        told = run("run", "maker", "scripts/make.py", "--yes", "--home", str(world.home), "--folder", str(folder))
+        assert told.out == "/work []\n", folder
+        assert f"note: it ran in an empty folder: {folder} is" in told.err
 
 
 @pytest.mark.parametrize(

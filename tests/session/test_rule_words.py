@@ -1,5 +1,6 @@
 """A rule that could never match is an error in the same words, wherever it comes from."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from metier.hosts.settings import resolve
 from metier.policy.rules import own_tools
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
+from metier.surfaces.rpc import pipe
 from metier.values.results import Request
 from metier.values.skill import SCOPES
 from worlds import World
@@ -76,6 +78,13 @@ WRONG = {
         {"tool": "skill_search", "path": "*"},
         "a request for skill_search has no path (leave it out)",
     ),
+    "a skill where there is none": (
+        {"tool": "skill_search", "skill_name": "pdf"},
+        (
+            "a request for skill_search is about no skill "
+            "(leave out what limits the rule to some skills; to hide a skill from the model, deny skill_load)"
+        ),
+    ),
     "a path for a tool of the host": ({"tool": "Bash", "path": "*"}, "a request for Bash has no path (leave it out)"),
     "a command where there is none": (
         {"tool": "skill_load", "command": "x"},
@@ -84,6 +93,10 @@ WRONG = {
     "a digest": (
         {"tool": "skill_run", "digest": "xyz"},
         "digest cannot be 'xyz' (a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them)",
+    ),
+    "a digest where there is none": (
+        {"tool": "skill_load", "digest": f"sha256:{'0' * 64}"},
+        "a request for skill_load has no digest (leave it out)",
     ),
     "an empty name": ({"tool": "skill_load", "skill_name": ""}, "skill_name is empty (leave it out for every skill)"),
     "a name": (
@@ -149,6 +162,11 @@ def test_in_python_as_data_and_as_objects(world: World, wrong: tuple[dict[str, A
         assert str(error.value) == says
 
 
+@pytest.mark.parametrize("tool", ["skill_run", "install", "mcp_load"])
+def test_a_digest_limits_what_is_run_installed_and_fetched(world: World, tool: str) -> None:
+    world.discover().session(policy={"allow": [{"tool": tool, "digest": f"sha256:{'0' * 64}"}]})
+
+
 def test_on_the_command_line(world: World, run: Run) -> None:
     done = run("policy", "explain", "run", "--home", str(world.home))
     assert (done.code, done.err) == (2, f"metier: {WRONG['a role'][1]}\n")
@@ -178,8 +196,8 @@ def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
     assert says in run("policy", "list", *home).err
     assert run("policy", "list", "--json", *home).json["warnings"] == [says]
     assert says in str(run("doctor", "--json", *home).json["diagnostics"])
-    App(world.project, home=world.home, store="memory:").skills()
-    assert says in caplog.text
+    pipe.serve(App(world.project, home=world.home, store="memory:"), io.BytesIO(), io.StringIO())
+    assert f"rule-without-skill: {says}" in caplog.messages, "before a client asks for anything"
     config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "rel*"}]\n')
     assert run("policy", "list", "--json", *home).json["warnings"] == []
 

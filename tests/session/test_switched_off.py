@@ -10,6 +10,8 @@ from starlette.testclient import TestClient
 from calling import Run, caller
 from in_process import SURFACES, Ask, app_of
 from metier.errors import SkillNotFound
+from metier.record.store.memory import MemoryStore
+from metier.replay import from_store, replay
 from metier.surfaces.rpc import Dispatcher
 from metier.surfaces.web.api import build
 from worlds import World
@@ -71,6 +73,28 @@ def test_in_the_system_prompt(library: World, run: Run) -> None:
         assert (answer.status_code, WAY_OUT in answer.text) == (404, True)
     done = run("prompt", "--full", "--preload", "off", "--home", str(library.home))
     assert (done.code, done.out, WAY_OUT in done.err) == (1, "", True)
+
+
+def test_in_a_session_that_was_given_it_before(library: World) -> None:
+    store = MemoryStore()
+    skills = library.discover()
+    session = skills.session(id="loaded", store=store)
+    ref = session.load("off").ref
+    assert "BODY" in skills.session(id="preloaded", store=store, preload=["off"]).system_prompt()
+    skills.disable("off")
+    for one in (session, library.discover().session(id="loaded", store=store)):
+        with pytest.raises(SkillNotFound, match=WAY_OUT):
+            one.output(ref)
+        told = one.call("skill_output", {"ref": ref})
+        assert (told.ok, "BODY" in told.text) == (False, False)
+        assert "BODY" not in one.compact().text
+    for one in (skills, library.discover()):
+        assert "BODY" not in one.session(id="preloaded", store=store, preload=["off"]).system_prompt()
+    for name in ("loaded", "preloaded"):
+        assert replay(from_store(store, name)).differences == []
+    skills.enable("off")
+    assert "BODY" in session.output(ref)
+    assert "BODY" in session.compact().text
 
 
 def test_the_command_that_is_named_works(library: World, run: Run) -> None:

@@ -57,7 +57,8 @@ class ProjectFile(Value):
     def _waits(key: str, value: object) -> bool:
         if key == "check.hosts" and isinstance(value, list):
             return any(map(_is_file, cast("list[object]", value)))
-        plain = key.removeprefix("app.").removeprefix("skills.")
+        in_table = key.split(".", 2)[2:] if key.startswith("profile.") else []  # of one profile, as profile.NAME.KEY
+        plain = (in_table[0] if in_table else key).removeprefix("app.").removeprefix("skills.")
         return not key.startswith("permissions.") and not any(
             plain == name or plain.startswith(f"{name}.") for name in USERS_ALONE
         )

@@ -39,11 +39,14 @@ _WORDS: Final[Mapping[str, Answer]] = {
     DECLINED: DECLINED,
     CANCELLED: CANCELLED,
     UNANSWERED: UNANSWERED,
-    NOBODY: NOBODY,
 }
 
 Approve = Callable[[Request], "bool | str | Awaitable[bool | str | None] | None"]
 """Asks a person. A coroutine function works wherever the caller is asynchronous, as in `await session.arun(...)`."""
+
+
+class NobodyToAsk(Exception):
+    """Raised by `Answers` instead of an answer. No value says this, because what a person asked for then goes on."""
 
 
 def read_answer(given: object) -> Answer:
@@ -63,7 +66,10 @@ def read_answer(given: object) -> Answer:
 
 def ask(approve: Approve, request: Request) -> Answer:
     """Put a question to a person. Raises `TypeError` for an answer that is none."""
-    answer = approve(request)
+    try:
+        answer = approve(request)
+    except NobodyToAsk:
+        return NOBODY
     if not isinstance(answer, Awaitable):
         return read_answer(answer)
     caller = _caller.get()

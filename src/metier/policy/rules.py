@@ -289,12 +289,19 @@ def _matching(rule: Rule, profile: Profile, names: Profile, tools: Sequence[str]
         raise ConfigError("name is the name of a secret, so its rule needs the tool run_secret", key="name")
     if rule.path is not None:
         _check_path(tool, rule.path)
-    if rule.command is not None and tool in own_tools() and tool not in ("skill_run", *grant_tools()):
+    of_scripts = ("skill_run", *grant_tools())
+    if rule.command is not None and tool in own_tools() and tool not in of_scripts:
         raise ConfigError(f"a request for {tool} has no command", key="command", hint="leave it out")
+    if rule.digest is not None and tool not in (*of_scripts, REMOTE_LOAD, "install"):
+        raise ConfigError(f"a request for {tool} has no digest", key="digest", hint="leave it out")
     if rule.digest is not None and not is_digest(rule.digest):
         hint = "a digest is sha256: and 64 hexadecimal digits, as `metier policy list` shows them"
         raise ConfigError(f"digest cannot be {rule.digest!r}", key="digest", hint=hint)
-    return replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
+    found = replace(rule, tool=tool, scope=_scope_named(rule.scope, profile) if rule.scope is not None else None)
+    if tool == "skill_search" and not found.matches(Request(tool)):
+        hint = "leave out what limits the rule to some skills; to hide a skill from the model, deny skill_load"
+        raise ConfigError("a request for skill_search is about no skill", key="skill_name", hint=hint)
+    return found
 
 
 _OTHER_PATHS: Final = ("install", "override", CATALOG_FIELD, REMOTE_LOAD)

@@ -97,7 +97,12 @@ def _lists(hint: Sequence[str], tool: str, command: str) -> bool:
 
 
 def _fits(pattern: str, words: Sequence[str]) -> bool:
-    """Whether a command begins with the words of a pattern such as `git add:*`, or matches another one as a whole."""
+    """Whether a command begins with the words of a pattern such as `git add:*`, or matches another one as a whole.
+
+    A wildcard does not lead a program out of the folder that it stands in, as in `scripts/../../bin/sh`.
+    """
+    if ".." in words[0].split("/") and ".." not in pattern:
+        return False
     if not pattern.endswith(":*"):
         return fnmatchcase(shlex.join(words), pattern)
     first = pattern[:-2].split()

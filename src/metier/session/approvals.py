@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from metier.policy.asking import NOBODY, UNANSWERED
+from metier.policy.asking import UNANSWERED, NobodyToAsk
 from metier.session.operations import Call
 from metier.values.results import Request
 
@@ -50,7 +50,7 @@ class Answers:
 
     def __call__(self, request: Request) -> bool | str:
         if getattr(self._calls, "unasked", False):
-            return NOBODY
+            raise NobodyToAsk
         with self._lock:
             return self._given.pop(request, UNANSWERED)
 

@@ -9,17 +9,22 @@ from metier.record.state import LoadedSkill, SessionState, apply, ref_of
 from metier.session.activation import reminder
 from metier.session.context import SessionContext, Steps
 from metier.values.results import Compaction, Request
+from metier.values.skill import Skill
 
 
 def text_of(context: SessionContext, ref: str) -> Steps[str]:
     """A text by its ref: from this process, from the store, or made again from an unchanged file.
 
-    A ref is good as long as the record, also after the skill was loaded again with another text.
+    A ref is good as long as the record, also after the skill was loaded again with another text. The text of a skill
+    that was switched off since is not given.
     """
+    entry = context.state.by_ref(ref) or _given_before(context, ref)
+    context.visibility.notice()
+    if entry is not None and (skill := _skill_of(context, entry)) is not None:
+        context.visibility.refuse_off(skill)
     text = context.texts.get(ref)
     if text:
         return text
-    entry = context.state.by_ref(ref) or _given_before(context, ref)
     if entry is None:
         if printed := _printed(context, ref):
             return printed[1]
@@ -47,6 +52,12 @@ def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
     return None
 
 
+def _skill_of(context: SessionContext, entry: LoadedSkill) -> Skill | None:
+    """The skill that was loaded, if the catalog still has it."""
+    bearers = context.skills.catalog.by_name.get(entry.name, ())
+    return next((skill for skill in bearers if storable_text(skill.path) == entry.path), None)
+
+
 def _printed(context: SessionContext, ref: str) -> tuple[str, str] | None:
     """The skill whose script printed what has the ref, and that output."""
     store, name = context.recorder.store, ""
@@ -64,12 +75,12 @@ def _printed(context: SessionContext, ref: str) -> tuple[str, str] | None:
 def request(context: SessionContext, ref: str) -> Request:
     """What policy is asked before a text is given again. It names the skill that the text is from."""
     entry = context.state.by_ref(ref) or _given_before(context, ref)
-    printed = _printed(context, ref) if entry is None else None
-    name = entry.name if entry else printed[0] if printed else ""
-    for skill in context.skills.catalog.by_name.get(name, ()):
-        if entry is None or storable_text(skill.path) == entry.path:
-            return skill_request("skill_output", skill)
-    return Request("skill_output", name)
+    if entry is not None:
+        name, skill = entry.name, _skill_of(context, entry)
+    else:
+        name, _ = _printed(context, ref) or ("", "")
+        skill = next(iter(context.skills.catalog.by_name.get(name, ())), None)
+    return skill_request("skill_output", skill) if skill is not None else Request("skill_output", name)
 
 
 def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from indexes import use, wheel
 
 import parts
+from bench.attack.listeners import listening
 from metier.errors import PolicyDenied
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
@@ -266,6 +267,22 @@ def test_the_index_in_the_settings_of_pip_counts(prepared: World, index: Path, m
     monkeypatch.setenv("PIP_CONSTRAINT", "/nowhere")  # it says nothing about where packages come from
     settings.write_text(f"[global]\nno-index = true\n[install]\nfind-links = {index}\nprefix = /nowhere\n")
     assert run(prepared).stdout == "has 1.0\n"
+
+
+@pytest.mark.parametrize("variable", ["PIP_NO_INDEX", "UV_NO_INDEX"])
+def test_no_index_is_asked_where_the_user_wants_none(
+    prepared: World, index: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = variable.partition("_")[0]
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    with listening() as stranger:
+        monkeypatch.setenv(f"{kind}_INDEX_URL", f"http://127.0.0.1:{stranger.port}/simple")
+        monkeypatch.setenv(f"{kind}_FIND_LINKS", str(index))
+        monkeypatch.setenv(variable, "1")
+        monkeypatch.setenv("UV_CACHE_DIR", str(index / "cache"))
+        assert run(prepared).stdout == "has 1.0\n"
+        assert stranger.heard == []
 
 
 def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) -> None:

@@ -150,6 +150,15 @@ def test_another_refusal_is_not_taken_for_a_matter_of_length(chatting: Chatting,
     assert len(model.requests) == 1
 
 
+def test_a_result_that_is_shorter_than_its_notice_is_sent() -> None:
+    small, large, newest = (
+        ToolItem(tool="skill_read", role="read", args={}, state="done", text=text, step=0, call="1")
+        for text in (json.dumps({"a": "s" * 62}), "l" * 700, "n" * 600)
+    )
+    fitted = history.fit([UserItem(text="go"), small, large, newest], 1_000, {})
+    assert fitted.results == {small.id: small.text, large.id: history.LEFT_OUT, newest.id: newest.text}
+
+
 def test_what_fits_is_the_newest_part_in_its_order() -> None:
     items = [
         UserItem(text="first " * 200),

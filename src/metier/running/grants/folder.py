@@ -160,16 +160,20 @@ def _flaw(folder: str) -> str:
 
 
 def _private(folder: str, settings: Settings) -> str:
-    """Why a real path is never shown, as the end of a sentence: it has what programs of the user keep or obey."""
-    home = os.path.realpath(settings.place.home)
-    if is_within(home, folder):
+    """Why a real path is never shown, as the end of a sentence: it has what programs of the user keep or obey.
+
+    The home folder that the caller gives, as --home does, does not make that of the user another folder.
+    """
+    homes = {os.path.realpath(settings.place.home), os.path.realpath(os.path.expanduser("~"))}
+    if any(is_within(home, folder) for home in homes):
         return "is or contains the home folder, which scripts are never shown"
     own = filter(None, (settings.config_folder, settings.data_folder, settings.cache_folder))
     if any(_meets(folder, os.path.realpath(place)) for place in own):
         return "is, contains or belongs to a folder of Metier, which scripts are never shown"
-    below = is_within(folder, home) and os.path.relpath(folder, home).startswith(".")
-    if below or any(_meets(folder, place) for place in _linked(home)):
-        return "is, contains or belongs to a hidden folder of the home folder, which scripts are never shown"
+    for home in homes:
+        below = is_within(folder, home) and os.path.relpath(folder, home).startswith(".")
+        if below or any(_meets(folder, place) for place in _linked(home)):
+            return "is, contains or belongs to a hidden folder of the home folder, which scripts are never shown"
     return ""
 
 

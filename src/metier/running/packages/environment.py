@@ -181,10 +181,10 @@ def _install(lock: Lock, interpreter: Interpreter | None, workplace: programs.Wo
     file = os.path.join(workplace.folder, "requirements.txt")
     with open(file, "w", encoding="utf-8") as stream:
         stream.write(lock.as_requirements())
-    command = [*programs.uv(), "pip", "install", "--quiet", "--no-progress", "--python", interpreter.path]
+    variables = programs.environment("uv", workplace.home)
+    command = [*programs.uv_pip("install", variables), "--quiet", "--no-progress", "--python", interpreter.path]
     command += ["--no-python-downloads", "--no-build", "--require-hashes", "--no-deps", "--target", modules, "-r", file]
     command += ["--compile-bytecode"] if bytecode else []
-    variables = programs.environment("uv", workplace.home)
     programs.call(command, workplace=workplace, seconds=SECONDS, variables=variables)
     _compare(lock, modules)
     _mend_programs(os.path.join(modules, "bin"))

@@ -72,6 +72,12 @@ def uv() -> tuple[str, ...]:
     raise PackagesUnavailable("uv is not installed here; it comes with: pip install 'metier[scripts]'")
 
 
+def uv_pip(command: str, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """A command of `uv pip`. It knows no variable for no-index, so the one that stands for it becomes an option."""
+    without = variables.get("UV_NO_INDEX", "").lower() not in ("", "0", "false", "no", "off", "n", "f")
+    return (*uv(), "pip", command, *(("--no-index",) if without else ()))
+
+
 def _builds(settings: str) -> bool:
     """Whether uv builds some package even where it is told to build none."""
     import tomllib  # only where uv has settings

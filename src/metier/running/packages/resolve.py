@@ -48,7 +48,8 @@ class _Resolution:
 
     def __init__(self, wanted: Wanted, interpreter: Interpreter, workplace: programs.Workplace) -> None:
         self._wanted, self._interpreter, self._workplace = wanted, interpreter, workplace
-        self._uv, self._variables = programs.uv(), programs.environment("uv", workplace.home)
+        self._variables = programs.environment("uv", workplace.home)
+        self._uv = programs.uv_pip("compile", self._variables)
         self._until = time.monotonic() + SECONDS
         self._addresses: dict[str, str] = {}
         """Where the file of each package is."""
@@ -126,7 +127,7 @@ class _Resolution:
     def _compile(self, file: str) -> list[Package]:
         output = os.path.join(self._workplace.folder, "pylock.toml")
         command = (
-            *(*self._uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--format", "pylock.toml"),
+            *(*self._uv, "--quiet", "--no-header", "--no-annotate", "--format", "pylock.toml"),
             *("--no-progress", "--python", self._interpreter.path, "--no-python-downloads", "--generate-hashes"),
             *("--no-build", "--output-file", output, file),
         )

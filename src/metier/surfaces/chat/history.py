@@ -369,9 +369,9 @@ def _notice(card: ToolItem, output: str, *, again: bool) -> str:
     """What stands in place of a result: a JSON object if the result is one."""
     told = LEFT_OUT if again else TOO_LARGE
     notice = (READABLE if output and card.ref else told).format(characters=len(card.text), tool=output, ref=card.ref)
-    if len(card.text) <= len(notice):
-        return card.text
-    return json.dumps({"notice": notice}, ensure_ascii=False) if _is_object(card.text) else notice
+    if _is_object(card.text):
+        notice = json.dumps({"notice": notice}, ensure_ascii=False)
+    return min(card.text, notice, key=len)
 
 
 def _has_instructions(item: Item) -> bool:

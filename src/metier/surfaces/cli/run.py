@@ -28,7 +28,7 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group, option, standard_input
 from metier.surfaces.cli.session_commands import by_option
 from metier.values.network import HostPattern
-from metier.values.results import RunResult
+from metier.values.results import Artifact, RunResult
 from metier.values.skill import Skill
 from metier.values.value import Count, JsonObject, Value
 
@@ -124,6 +124,8 @@ def run_command(
         _show(result, session, listed=placed is None)
         if placed is not None:
             report(placed)
+            rest = [one for one in result.artifacts if os.path.join(out or "", one.path) not in placed.written]
+            _tell_how_to_fetch(rest, session, "the rest")
     return result.exit_code or (placed is not None and bool(placed.refused))
 
 
@@ -135,19 +137,20 @@ def _show(result: RunResult, session: Session, *, listed: bool) -> None:
     if listed:
         for artifact in result.artifacts:
             click.echo(f"made {printable(artifact.path)} ({artifact.size:,} bytes, {artifact.digest})", err=True)
-        if result.artifacts:
-            click.echo(f"`{_fetching(result, session)}` fetches what it made", err=True)
+        _tell_how_to_fetch(result.artifacts, session, "what it made")
     for note in (*result.notes, *([f"ended by its {result.ended}"] if result.ended != "exit" else [])):
         click.echo(f"note: {printable(note)}", err=True)
 
 
-def _fetching(result: RunResult, session: Session) -> str:
-    """The command that fetches all that was kept. What is not data is named, so that it is written."""
+def _tell_how_to_fetch(files: Sequence[Artifact], session: Session, what: str) -> None:
+    """Print the command that fetches files that were kept. What is not data is named, so that it is written."""
     from metier.running.sandbox.changes import is_data
 
-    names = [one.path if one.path.isprintable() else one.digest for one in result.artifacts]
-    words = [] if all(map(is_data, names)) else ["--", *names]
-    return shlex.join(["metier", "artifacts", "--session", session.id, "--out", "DIR", *words])
+    if files:
+        names = [one.path if one.path.isprintable() else one.digest for one in files]
+        words = [] if all(map(is_data, names)) else ["--", *names]
+        line = shlex.join(["metier", "artifacts", "--session", session.id, "--out", "DIR", *words])
+        click.echo(f"`{line}` fetches {what}", err=True)
 
 
 def _existing(folder: str) -> str:

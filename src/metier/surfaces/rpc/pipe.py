@@ -36,6 +36,7 @@ def serve(app: App, source: IO[bytes], sink: IO[str], session_id: str | None = N
     A line that is too long is answered and skipped, not kept. `session_id` is the session of calls that name none.
     """
     connection = _Connection(app, sink, session_id)
+    app.skills()  # what is wrong with skills and rules is logged at the start, not when a client first asks
 
     def tell(news: News) -> None:
         connection.send(one_line({"jsonrpc": "2.0", "method": CHANGED, "params": news.changes.as_dict()}))
