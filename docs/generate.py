@@ -105,8 +105,9 @@ The options of `metier` itself work before and after the name of a command. A pi
 line; only a terminal gets text that is cut and wrapped to its width.
 """
 JSON = """\
-With `--json`, a command prints one JSON document on standard output; `events`, `list --watch` and `store export` print
-one object per line. A program must accept keys that it does not know, because later versions may add some.
+With `--json`, a command prints one JSON document on standard output; `events`, `list --watch` and
+`session store export` print one object per line. A program must accept keys that it does not know, because later
+versions may add some.
 
 Standard error then has JSON objects only, one per line: `{"warning": {"message": ...}}` any number of times, and at
 most one error, as the last line:

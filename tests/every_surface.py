@@ -24,6 +24,7 @@ from metier import MetierError
 from metier.app import App
 from metier.record.store import open_store
 from metier.session.session import Session
+from metier.surfaces.cli.registry import COMMANDS
 from metier.surfaces.web.api import build
 from patience import PATIENCE
 from terminals import Terminal
@@ -100,9 +101,9 @@ class CommandLine:
             case "refresh" | "catalog":
                 return ["list"]
             case "end_turn":
-                return ["end-turn"]
+                return ["session", "end-turn"]
             case "call":
-                return ["call", left["tool"], json.dumps(left["args"])]
+                return ["session", "call", left["tool"], json.dumps(left["args"])]
             case "read":
                 words = ["read", left.pop("name"), *([left.pop("path")] if left.get("path") else [])]
                 left.pop("path", None)
@@ -110,7 +111,8 @@ class CommandLine:
                 words = ["run", left.pop("name"), left.pop("script")]
             case _:
                 key = {"search": "query", "invoke": "message", "output": "ref"}.get(kind, "name")
-                words = [kind, *([left.pop(key)] if key in left else [])]
+                command = [kind] if kind in COMMANDS else ["session", kind.replace("_", "-")]
+                words = [*command, *([left.pop(key)] if key in left else [])]
         arguments = left.pop("arguments", [])
         if isinstance(arguments, str):
             words += ["--args", arguments] if arguments else []

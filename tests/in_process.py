@@ -17,6 +17,7 @@ from mcp_requests import ask
 from metier.app import App
 from metier.errors import MetierError
 from metier.session.operations import OPERATIONS
+from metier.surfaces.cli.registry import COMMANDS
 from metier.surfaces.mcp.server import McpServer
 from metier.surfaces.rpc import Dispatcher
 from metier.surfaces.web.api import build
@@ -73,7 +74,8 @@ def on_the_command_line(world: World, run: Run, steps: Callable[[Ask], None]) ->
     def say(name: str, fields: Mapping[str, object]) -> str:
         given = fields.get("arguments")
         words = [str(fields["tool"]), json.dumps(given)] if name == "call" else _words(fields)
-        done = run(name, *words, "--session", "mine", "--json", "--home", str(world.home))
+        command = [name] if name in COMMANDS else ["session", name.replace("_", "-")]
+        done = run(*command, *words, "--session", "mine", "--json", "--home", str(world.home))
         return done.out + done.err
 
     steps(say)

@@ -113,7 +113,7 @@ def test_json_rpc_and_mcp_on_a_pipe(skilled: World) -> None:
 
 def test_the_command_line(skilled: World, number: str) -> None:
     for arguments, given in ((f'{{"name": {number}}}', ""), ("-", f'{{"name": "notes", "x": [{number}]}}')):
-        command = [*forking.METIER, "call", "skill_load", arguments, *place(skilled)]
+        command = [*forking.METIER, "session", "call", "skill_load", arguments, *place(skilled)]
         done = forking.run(command, input=given, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert is_clear(done.stderr), done.stderr

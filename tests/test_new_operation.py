@@ -105,11 +105,11 @@ def test_mcp(app: App) -> None:
 
 def test_the_command_line(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = caller(world, capsys, monkeypatch)
-    line = ["ping", "hello", "--times", "2", "--words", "you", "--words", "there", "--loud"]
+    line = ["session", "ping", "hello", "--times", "2", "--words", "you", "--words", "there", "--loud"]
     assert run(*line).out == f"{ANSWER['text']}\n"
     assert run(*line, "--json").json == ANSWER
-    shown = run("ping", "--help").out
+    shown = run("session", "ping", "--help").out
     assert "Say something back" in shown
     assert "How often." in shown
-    assert run("ping", "hello", "--times", "0").code == 2
-    assert run("pong").code == 2
+    assert run("session", "ping", "hello", "--times", "0").code == 2
+    assert run("session", "pong").code == 2

@@ -21,6 +21,7 @@ from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS
 from metier.session.options import SessionOptions
 from metier.surfaces.cli import cli
+from metier.surfaces.cli.session import session_group
 from metier.surfaces.mcp.server import McpServer
 from metier.surfaces.rpc import INVALID_PARAMS, Dispatcher
 from metier.surfaces.web.api import build, endpoints
@@ -30,9 +31,6 @@ FIELDS = [(name, field) for name, kind in OPERATIONS.items() for field in parame
 
 WIRE = {("call", "arguments"): "args"}
 """Where a field has another name in a message: the interface promises `{tool, args}`."""
-
-COMMANDS = {"end_turn": "end-turn", "may_use": "may-use", "system_prompt": "prompt"}
-"""Where the command line spells a name otherwise."""
 
 FULL: Mapping[str, Mapping[str, Any]] = {
     "load": {"name": "one", "arguments": "a b", "parent": "two", "by": "model"},
@@ -199,7 +197,8 @@ def test_the_http_document_has_every_field(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_command_line_has_every_field(name: str) -> None:
-    command = cli.get_command(click.Context(cli), COMMANDS.get(name, name))
+    top = cli.get_command(click.Context(cli), name)
+    command = top or session_group.get_command(click.Context(session_group), name.replace("_", "-"))
     assert command is not None
     fields = {"write" if field == "write_paths" else field for field in parameters(OPERATIONS[name])}  # one option
     assert fields <= {str(one.name) for one in command.params}

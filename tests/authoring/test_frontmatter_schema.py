@@ -148,25 +148,26 @@ def test_the_strict_schema_rejects_what_breaks_the_standard(fields: dict[str, An
 
 def test_the_schema_of_a_host_knows_the_keys_and_rules_of_the_host(run: Run) -> None:
     def printed(*arguments: str) -> dict[str, Any]:
-        shown = run("schema", *arguments)
+        shown = run("validate", "--schema", *arguments)
         assert shown.code == 0
         return shown.json
 
-    claude, codex, strict = printed("--host", "claude-code"), printed("--host", "codex"), printed("--strict")
+    claude, codex, strict = printed("--profile", "claude-code"), printed("--profile", "codex"), printed("--strict")
     assert "required" not in claude, "every field is optional there"
     assert "argument-hint" in claude["properties"]
     assert codex["required"] == ["name", "description"]
     assert (strict["additionalProperties"], "argument-hint" in strict["properties"]) == (False, False)
-    both = printed("--host", "claude-code", "--strict")
+    both = printed("--profile", "claude-code", "--strict")
     assert (both["additionalProperties"], "argument-hint" in both["properties"]) == (False, True)
     assert all(part["description"] for part in both["properties"].values())
     assert printed("--profile", "codex")["required"] == ["name", "description"]
-    old = printed("--strict", "--draft", "07")
+    old = printed("--strict", "--schema", "07")
     Draft7Validator.check_schema(old)
     assert {**old, "$schema": ""} == {**strict, "$schema": ""}
     ascii_only = Draft202012Validator(printed("--strict", "--ascii"))
     assert not ascii_only.is_valid({"name": "größe", "description": "x"})
-    assert run("schema", "--host", "codx").code == 2
+    assert run("validate", "--schema", "--profile", "codx").code == 2
+    assert run("validate", "--schema", "--", "pdf").code == 2
 
 
 def test_a_strict_validation_for_a_host_accepts_the_keys_of_the_host(world: Any, run: Run) -> None:

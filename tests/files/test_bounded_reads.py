@@ -99,7 +99,14 @@ except BrokenPipeError:
 """
 
 
-@pytest.mark.parametrize("command", [("call", "skill_load", "-"), ("invoke", "-"), ("run", "good", "x.sh", "--stdin")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("session", "call", "skill_load", "-"),
+        ("session", "invoke", "-"),
+        ("run", "good", "x.sh", "--stdin"),
+    ],
+)
 def test_an_endless_input_is_refused_after_what_an_operation_can_have(world: World, command: tuple[str, ...]) -> None:
     world.skill(".agents/skills/good")
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as source:

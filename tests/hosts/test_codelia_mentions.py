@@ -64,7 +64,7 @@ def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path], messag
     folders = {f"{number}folder": str(path.parent) for number, path in enumerate(twins)}
     for key, value in (*folders.items(), *names.items()):
         message = message.replace(f"{{{key}}}", value)
-    shown = run("invoke", message, "--profile", "codelia", "--json").json
+    shown = run("session", "invoke", message, "--profile", "codelia", "--json").json
     assert mentions(shown) == [str(twins[number]) for number in meant]
     assert (shown["skill"], shown["message"]) == ("twin", message)
     assert (shown["ambiguous"], shown["choices"]) == ([], [])
@@ -83,7 +83,7 @@ def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path], messag
 def test_a_path_of_anything_else_is_text(run: Run, twins: list[Path], message: str) -> None:
     folder = str(twins[0].parent)
     text = message.replace("{folder}", folder).replace("{above}", os.path.dirname(folder))
-    shown = run("invoke", text, "--profile", "codelia")
+    shown = run("session", "invoke", text, "--profile", "codelia")
     assert (shown.code, shown.err) == (1, "the message calls no skill\n")
 
 
@@ -100,7 +100,7 @@ def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_n
         return json.loads(client.handle(json.dumps(message)) or "")["result"]
 
     def by_command_line(text: str) -> Any:
-        return run("invoke", text, "--profile", "codelia", "--json").json
+        return run("session", "invoke", text, "--profile", "codelia", "--json").json
 
     for ask in (by_rpc, by_command_line):
         for text, clear in (("use $twin", []), ("use $twin and $solo, or $solo", ["solo"])):
@@ -113,11 +113,11 @@ def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_n
             assert (shown["skill"], shown["loaded"], shown["message"]) == (clear[0] if clear else None, None, text)
     several = by_rpc(f"$solo, then {twins[1]} and {twins[0]}")
     assert mentions(several) == [str(world.project / "a place/.agents/skills/solo/SKILL.md"), *map(str, twins[1::-1])]
-    printed = run("invoke", "use $twin", "--profile", "codelia")
+    printed = run("session", "invoke", "use $twin", "--profile", "codelia")
     assert printed.code == 1
     assert printed.err.startswith("$twin is ambiguous; put one of these paths into the message:\n")
     for path, scope in expected:
-        assert f"  {path} ({scope})\n" in printed.err
+        assert f"- {path} ({scope})\n" in printed.err
     assert replay(from_store(app.store, client.own or "")).identical
 
 
@@ -126,8 +126,8 @@ def test_a_path_reaches_only_what_a_user_may_call(run: Run, world: World, twins:
     """A disabled skill is not among the candidates, and its path is text."""
     off = world.skill("~/.agents/skills/off")
     assert run("disable", "off", "--profile", "codelia").code == 0
-    assert run("invoke", f"use {off}", "--profile", "codelia").code == 1
-    assert run("invoke", f"use $twin at {off}", "--profile", "codelia").code == 1
+    assert run("session", "invoke", f"use {off}", "--profile", "codelia").code == 1
+    assert run("session", "invoke", f"use $twin at {off}", "--profile", "codelia").code == 1
 
 
 def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_text(

@@ -171,12 +171,12 @@ def test_after_a_compaction_a_ref_gives_the_whole_text_in_other_processes_too(wo
     opened = session(world, store=str(store), id="kept")
     texts = {name: opened.call("skill_load", {"name": name}).text for name in ("old", "new")}
     assert all(text.count(f"BODY of {name}") == 90 for name, text in texts.items())
-    compacted = printed(world, store, "compact", "--budget", "600")
+    compacted = printed(world, store, "session", "compact", "--budget", "600")
     assert "BODY" not in compacted
     refs = {one["name"]: one["ref"] for one in opened.state()["loaded"]}
     assert all(f"as ref {refs[name]}. Read it again with `tool_output_cache`" in compacted for name in texts)
     paths[0].unlink()
     paths[1].write_text("---\nname: new\ndescription: Changed.\n---\nOTHER")
     for name, text in texts.items():
-        assert printed(world, store, "output", refs[name]).rstrip("\n") == text
+        assert printed(world, store, "session", "output", refs[name]).rstrip("\n") == text
     assert opened.compact(100_000).text == f"{texts['new']}\n\n{texts['old']}"

@@ -116,7 +116,7 @@ def test_a_scope_limits_the_search(shelf: Skills, scope: str, expected: list[str
 
 @pytest.mark.behaviour("C-033", "C-099")
 def test_the_search_tool_takes_query_limit_and_scope(world: World, shelf: Skills) -> None:
-    offered = metier(world, "tools", "--profile", "codelia")
+    offered = metier(world, "session", "tools", "--profile", "codelia")
     described = {tool["name"]: tool["description"] for tool in offered}
     assert "by name, or by path where several skills bear one name" in described["skill_load"]
     assert described["skill_search"].startswith("Finds skills by what they are for.")
@@ -196,7 +196,10 @@ def test_a_search_says_name_description_path_scope_reason_score_and_count_on_eve
     ]
     assert text.split("\n") == lines
     assert by_mcp(world, "zzz")[0] == "count: 0, truncated: false\nNo skill matches 'zzz'."
-    assert shape(metier(world, "call", "skill_search", '{"query": "release"}', "--profile", "codelia")) == expected
+    assert (
+        shape(metier(world, "session", "call", "skill_search", '{"query": "release"}', "--profile", "codelia"))
+        == expected
+    )
     app = App(world.project, home=world.home, profile="codelia", store="memory:")
     message = {"method": "session.call", "params": {"tool": "skill_search", "args": {"query": "release"}}}
     said = Dispatcher(app).handle(json.dumps({"jsonrpc": "2.0", "id": 1, **message}))

@@ -81,7 +81,7 @@ def test_a_dollar_names_a_skill_of_the_catalog_and_is_text_everywhere_else(
     invocation = opened.invoke(message)
     assert (invocation.skill.name if invocation.skill else None) == found
     assert (invocation.message, invocation.ambiguous) == (message, ())
-    called = metier(world, "invoke", message, "--profile", "codelia", code=0 if found else 1, output=True)
+    called = metier(world, "session", "invoke", message, "--profile", "codelia", code=0 if found else 1, output=True)
     assert called["skill"] == found
 
 

@@ -157,7 +157,17 @@ def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> Non
         world.discover("codelia").session(store=store, id="mine", only=["a"], preload=["a", "b"])
     assert (str(refused.value), refused.value.field) == (said, "preload")
     assert store.last_seq("mine") == -1
-    for command in (("prompt", "--full"), ("load", "a"), ("tools",), ("rpc",), ("mcp",), ("serve",)):
+    for command in (
+        ("prompt", "--full"),
+        ("load", "a"),
+        (
+            "session",
+            "tools",
+        ),
+        ("rpc",),
+        ("mcp",),
+        ("serve",),
+    ):
         done = run(*command, "--only", "a", "--preload", "b", *CODELIA, "--store", "memory:")
         assert (done.code, done.out, done.err) == (2, "", f"metier: {said}\n"), command
     error = rpc(world, "session.create", only=["a"], preload=["b"])["error"]
@@ -203,14 +213,26 @@ def test_every_command_that_reads_a_dropped_rule_says_so(
         ("prompt",),
         ("load", "probe"),
         ("read", "probe", "SKILL.md"),
-        ("invoke", "hello"),
-        ("end-turn",),
-        ("output", "none"),
-        ("compact",),
-        ("tools",),
-        ("commands",),
-        ("may-use", "Bash"),
-        ("call", "skill_load", '{"name": "probe"}'),
+        ("session", "invoke", "hello"),
+        (
+            "session",
+            "end-turn",
+        ),
+        ("session", "output", "none"),
+        (
+            "session",
+            "compact",
+        ),
+        (
+            "session",
+            "tools",
+        ),
+        (
+            "session",
+            "commands",
+        ),
+        ("session", "may-use", "Bash"),
+        ("session", "call", "skill_load", '{"name": "probe"}'),
         ("run", "probe", "x.sh"),
         ("policy", "show"),
         ("policy", "list"),

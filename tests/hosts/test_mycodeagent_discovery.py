@@ -183,7 +183,7 @@ def test_other_keys_are_ignored(world: World) -> None:
 @pytest.mark.behaviour("N-054")
 def test_a_colon_in_a_plain_value_is_reported_and_the_skill_loads(world: World) -> None:
     path = world.skill("skills/probe", text="---\nname: probe\ndescription: use this when: x\n---\nBODY\n")
-    answer = metier(world, "call", "Skill", '{"name": "probe"}', "--profile", "mycodeagent")
+    answer = metier(world, "session", "call", "Skill", '{"name": "probe"}', "--profile", "mycodeagent")
     assert answer["data"]["content"].endswith("\n\nBODY\n")
     (note,) = metier(world, "show", "probe", "--profile", "mycodeagent")["diagnostics"]
     assert (note["code"], note["severity"], note["path"], note["line"]) == ("yaml-repaired", "warning", str(path), 3)

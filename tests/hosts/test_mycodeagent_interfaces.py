@@ -119,9 +119,9 @@ def test_over_http_and_json_rpc_it_is_the_same(project: World) -> None:
 @pytest.mark.behaviour("M-052", "M-053", "N-050")
 def test_the_command_line_keeps_the_call_stack_between_processes_and_its_record_replays(project: World) -> None:
     options = ["--profile", "mycodeagent", "--session", "mine"]
-    assert metier(project, "call", "Skill", json.dumps(CALLS[0]), *options)["status"] == "success"
-    assert metier(project, "call", "Skill", json.dumps(CALLS[1]), *options)["status"] == "success"
-    command = [*forking.METIER, "call", "Skill", json.dumps(CALLS[2])]
+    assert metier(project, "session", "call", "Skill", json.dumps(CALLS[0]), *options)["status"] == "success"
+    assert metier(project, "session", "call", "Skill", json.dumps(CALLS[1]), *options)["status"] == "success"
+    command = [*forking.METIER, "session", "call", "Skill", json.dumps(CALLS[2])]
     env = {"HOME": str(project.home)}
     done = forking.run([*command, *options], cwd=project.project, env=os.environ | env, capture_output=True, text=True)
     assert done.returncode == 1

@@ -50,7 +50,7 @@ def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: 
     prompt = one.system_prompt("BASE")
     assert prompt.startswith(f"BASE\n\n# Tools\n\n## Skill\n\n{tool.description}\n\n# Skills\n")
     assert "Look at" not in prompt
-    assert metier(world, "tools", "--profile", "mycodeagent") == [tool.as_dict()]
+    assert metier(world, "session", "tools", "--profile", "mycodeagent") == [tool.as_dict()]
 
 
 BASES = {

@@ -137,7 +137,7 @@ def test_a_command_injects_the_body_the_path_and_what_the_user_said(world: World
     assert loaded is not None
     assert loaded.text == f"{BODY.strip()}\n\nSkill: {path}{said}"
     assert opened.system_prompt("BASE") == before
-    assert metier(world, "invoke", message, "--profile", "omp")["loaded"]["text"] == loaded.text
+    assert metier(world, "session", "invoke", message, "--profile", "omp")["loaded"]["text"] == loaded.text
 
 
 @pytest.mark.behaviour("O-040", "O-043")

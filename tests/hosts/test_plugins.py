@@ -129,7 +129,7 @@ def test_a_record_of_the_host_replays(kitchen: World) -> None:
 def test_the_command_line_has_the_host(kitchen: World, site: Path) -> None:
     assert [skill["name"] for skill in command(kitchen, site, "list")["skills"]] == ["bread", "secret", "soup"]
     assert command(kitchen, site, "prompt")["text"] == LISTING
-    assert command(kitchen, site, "call", "use_recipe", json.dumps(CALL)) == RESULT
+    assert command(kitchen, site, "session", "call", "use_recipe", json.dumps(CALL)) == RESULT
     assert "quill" in [one["name"] for one in command(kitchen, site, "profiles")]
 
 

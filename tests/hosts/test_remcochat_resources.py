@@ -309,9 +309,17 @@ def test_only_files_of_the_configured_folders_are_ever_read(world: World, probe:
 @pytest.mark.behaviour("K-050", "K-054", "K-057")
 def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
     world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    seen = metier(world, "call", "skills.readResource", '{"name": "probe", "path": "references/a.md"}')
+    seen = metier(world, "session", "call", "skills.readResource", '{"name": "probe", "path": "references/a.md"}')
     assert seen == told(read(chat(world), "references/a.md"))
-    failed = metier(world, "call", "skills.readResource", '{"name": "probe", "path": "nul.bin"}', code=1, output=True)
+    failed = metier(
+        world,
+        "session",
+        "call",
+        "skills.readResource",
+        '{"name": "probe", "path": "nul.bin"}',
+        code=1,
+        output=True,
+    )
     assert failed == {"error": {"code": "BINARY_FILE", "message": "binary files are not supported: nul.bin"}}
     said = metier(world, "read", "probe", "nul.bin", code=1)
     assert "binary files are not supported: nul.bin" in said

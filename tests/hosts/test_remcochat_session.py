@@ -49,7 +49,7 @@ def test_while_off_there_is_no_scan_no_prompt_and_no_tool(world: World) -> None:
     assert session.call("skills.activate", {"name": "probe"}).ok is False
     assert session.invoke("/probe go").message == "/probe go"
     assert metier(world, "prompt", "--profile", "remcochat")["text"] == ""
-    assert metier(world, "tools", "--profile", "remcochat") == []
+    assert metier(world, "session", "tools", "--profile", "remcochat") == []
 
 
 @pytest.mark.behaviour("K-042")
@@ -240,9 +240,9 @@ def test_a_command_in_an_earlier_message_does_not_call_in_a_later_one(world: Wor
 def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
     world.skill(".skills/probe", body=BODY)
     world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    called = metier(world, "invoke", "/probe fill it")
+    called = metier(world, "session", "invoke", "/probe fill it")
     assert (called["skill"], called["message"], called["loaded"]) == ("probe", "fill it", None)
-    called = metier(world, "invoke", "/usr/bin/env is a path", code=1, output=True)
+    called = metier(world, "session", "invoke", "/usr/bin/env is a path", code=1, output=True)
     assert (called["skill"], called["message"]) == (None, "/usr/bin/env is a path")
 
 

@@ -34,7 +34,7 @@ def configure(world: World, text: str) -> None:
 def test_the_command_line_says_that_skills_are_off_and_what_it_says_switches_them_on(world: World) -> None:
     world.skill(".skills/probe")
     configure(world, "")
-    for command in (("list",), ("show", "probe"), ("tools",)):
+    for command in (("list",), ("show", "probe"), ("session", "tools")):
         assert OFF in ask(world, *command).stderr
     assert ask(world, "list", "--quiet").output == ""
     listed = ask(world, "list", "--json")

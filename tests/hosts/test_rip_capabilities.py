@@ -122,9 +122,9 @@ def test_skills_of_every_configured_folder_are_commands_and_no_other_file_is(wor
     world.skill("~/mine/report", body="# Report\n")
     write(world.project / "tools/custom/commands/loose.md", "---\ndescription: No skill.\n---\nrun\n")
     write(world.home / ".config/metier/config.toml", 'skills.roots = ["tools/custom", "~/mine"]\n')
-    assert run("commands", "--profile", "rip").out.split() == ["/skill:deploy", "/skill:report"]
-    assert "# Report\n\nARGUMENTS: v2" in run("invoke", "/skill:report v2", "--profile", "rip").out
-    assert run("invoke", "/skill:loose v2", "--profile", "rip", "--json").json["skill"] is None
+    assert run("session", "commands", "--profile", "rip").out.split() == ["/skill:deploy", "/skill:report"]
+    assert "# Report\n\nARGUMENTS: v2" in run("session", "invoke", "/skill:report v2", "--profile", "rip").out
+    assert run("session", "invoke", "/skill:loose v2", "--profile", "rip", "--json").json["skill"] is None
 
 
 @pytest.mark.behaviour("N-088")
@@ -176,12 +176,12 @@ def test_a_person_installs_switches_and_replaces_skills_and_a_model_sees_the_res
     assert "<name>report</name>" in run("prompt", *rip).out
     assert run("disable", "report", *rip).code == 0
     assert "<name>report</name>" not in run("prompt", *rip).out
-    assert "no skill 'report'" in run("call", "skill_load", '{"name": "report"}', *rip).out
+    assert "no skill 'report'" in run("session", "call", "skill_load", '{"name": "report"}', *rip).out
     assert run("enable", "report", *rip).code == 0
     world.skill("elsewhere/report", body="# Second\n")
     assert run("install", str(source), "--yes", *rip).code != 0
     assert run("install", str(source), "--yes", "--replace", *rip).code == 0
-    assert run("call", "skill_load", '{"name": "report"}', *rip).json["text"] == "# Second\n"
+    assert run("session", "call", "skill_load", '{"name": "report"}', *rip, "--json").json["text"] == "# Second\n"
     assert run("install", "--verify", *rip).code == 0
 
 
@@ -199,7 +199,15 @@ allow = [{tool = "skill_read"}]
     write(world.home / ".config/metier/config.toml", rules)
 
     def said(name: str, path: str) -> str:
-        answer = run("call", "skill_read", json.dumps({"name": name, "path": path}), "--profile", "rip").json
+        answer = run(
+            "session",
+            "call",
+            "skill_read",
+            json.dumps({"name": name, "path": path}),
+            "--profile",
+            "rip",
+            "--json",
+        ).json
         return answer["text"] if answer["ok"] else answer["error"]["code"]
 
     assert [said("one", "assets/a.txt"), said("one", "b.txt")] == ["ACCESS_DENIED", "OTHER"]

@@ -341,7 +341,7 @@ def test_the_same_command_on_the_same_files_gives_the_same_bytes_in_every_proces
     arguments = "{baseDir} $ARGUMENTS $1"
     filled = body.rstrip().replace("$ARGUMENTS", arguments)
     assert first[0] == f"{filled}\n\nARGUMENTS: {arguments}\n"
-    assert metier(world, "invoke", message, "--profile", "rip")["loaded"]["text"] == first[0]
+    assert metier(world, "session", "invoke", message, "--profile", "rip")["loaded"]["text"] == first[0]
 
 
 # --- overrides ---

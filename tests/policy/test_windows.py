@@ -168,14 +168,14 @@ def test_a_window_holds_in_another_process(reading: World, tmp_path: Path) -> No
     lives = Lives(reading, f"sqlite://{tmp_path}/trail.db")
     lives.permissions('[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n')
     lives.run("load", "reader", "--session", "s")
-    lives.run("may-use", "Bash", "--session", "s", code=3)
+    lives.run("session", "may-use", "Bash", "--session", "s", code=3)
     with lives.rpc() as second:
         second.tool("s", "skill_load", name="runner")
         refused = second.tool("s", "skill_run", name="runner", script="scripts/x.sh")
         assert "the skill reader is active" in json.dumps(refused)
         assert not second.call("session.may_use", session_id="s", tool="skill_run")["allowed"]
         assert second.call("session.may_use", session_id="s", tool="skill_read")["allowed"]
-        lives.run("end-turn", "--session", "s")
+        lives.run("session", "end-turn", "--session", "s")
         assert second.tool("s", "skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
     lives.replayed("s")
 

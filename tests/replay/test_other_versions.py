@@ -94,7 +94,7 @@ def test_its_chain_is_verified_and_it_is_not_run(recorded: MemoryStore, version:
 @OTHER
 def test_it_is_not_imported(recorded: MemoryStore, version: int, tmp_path: Path) -> None:
     file, url = exported(recorded, version, tmp_path / "other.jsonl"), str(tmp_path / "new.db")
-    check_refusal(run("store", "import", file, "--store", url, "--json"), version)
+    check_refusal(run("session", "store", "import", file, "--store", url, "--json"), version)
     with open_store(url) as store:
         assert (store.stats().events, store.stats().artifacts) == (0, 0)
 

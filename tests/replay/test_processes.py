@@ -70,7 +70,7 @@ def test_a_session_goes_on_after_nothing_changed_but_a_skill_on_disk(lives: Live
     world.skill(f"{SKILLS}/one", body="# Before\n", files={"a.md": "a reference"})
     lives.run("load", "one", "--session", "s")
     world.skill(f"{SKILLS}/one", body="# After\n")
-    lives.run("end-turn", "--session", "s")
+    lives.run("session", "end-turn", "--session", "s")
     lives.run("read", "one", "a.md", "--session", "s")
     assert "# After" in lives.run("load", "one", "--session", "s")
     assert "already loaded" in lives.run("load", "one", "--session", "s")
@@ -87,10 +87,10 @@ def test_an_old_ref_answers_as_long_as_the_record(lives: Lives) -> None:
     first = json.loads(lives.run("load", "one", "--args", "first", "--session", "s", "--json"))
     second = json.loads(lives.run("load", "one", "--args", "second", "--session", "s", "--json"))
     assert first["ref"] != second["ref"]
-    assert "Work on first." in lives.run("output", first["ref"], "--session", "s")
-    assert "Work on second." in lives.run("output", second["ref"], "--session", "s")
+    assert "Work on first." in lives.run("session", "output", first["ref"], "--session", "s")
+    assert "Work on second." in lives.run("session", "output", second["ref"], "--session", "s")
     shutil.rmtree(world.project / SKILLS / "one")
-    assert "Work on first." in lives.run("output", first["ref"], "--session", "s")
+    assert "Work on first." in lives.run("session", "output", first["ref"], "--session", "s")
     with lives.rpc() as later:
         text = later.call("session.output", session_id="s", ref=first["ref"])["text"]
         assert text.rstrip("\n") == first["text"].rstrip("\n")

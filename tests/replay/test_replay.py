@@ -232,7 +232,7 @@ def test_a_session_with_several_lives_replays_whole(world: World, tmp_path: Path
     lives = Lives(world, f"sqlite://{tmp_path}/trail.db", "rip", ("--session", "s"))
     world.skill(".rip/skills/one", body="# One\n$ARGUMENTS\n", files={"a.md": "a reference"}, allowed_tools="Read")
     world.skill(".rip/skills/two", body="# Two\n")
-    told = [json.loads(lives.run("invoke", "/skill:one first life", "--json"))["loaded"]["text"]]
+    told = [json.loads(lives.run("session", "invoke", "/skill:one first life", "--json"))["loaded"]["text"]]
     with Lives(world, lives.url, "rip").rpc() as rpc:
         told.append(rpc.tool("s", "skill_load", name="one")["text"])
         world.skill(".rip/skills/one", body="# One, edited\n", files={"a.md": "another reference"})

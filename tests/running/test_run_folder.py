@@ -59,16 +59,16 @@ def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_n
     assert "not changed in the folder: data.csv" in told.err
     assert "--write" in told.err
     assert content(world.project) == {"data.csv": "a,b\n"}
-    listed = run("artifacts", "--json").json
+    listed = run("session", "artifacts", "--json").json
     assert [(one["path"], one["size"], one["skill"]) for one in listed] == [("out.csv", 5, "maker")]
-    assert f"`metier artifacts --session {listed[0]['session']} --out DIR`" in told.err
-    assert run("artifacts", "out.csv").out == "made\n"
-    assert run("artifacts", listed[0]["digest"][:15]).out == "made\n"
-    assert run("artifacts", "none.csv").code == 1
+    assert f"`metier session artifacts --session {listed[0]['session']} --out DIR`" in told.err
+    assert run("session", "artifacts", "out.csv").out == "made\n"
+    assert run("session", "artifacts", listed[0]["digest"][:15]).out == "made\n"
+    assert run("session", "artifacts", "none.csv").code == 1
     target = tmp_path / "results"
-    assert run("artifacts", "--session", listed[0]["session"], "--out", str(target)).code == 0
+    assert run("session", "artifacts", "--session", listed[0]["session"], "--out", str(target)).code == 0
     assert content(target) == {"out.csv": "made\n"}
-    again = run("artifacts", "out.csv", "--out", str(target))
+    again = run("session", "artifacts", "out.csv", "--out", str(target))
     assert (again.code, "--force" in again.err) == (1, True)
 
 
@@ -169,7 +169,7 @@ def test_only_new_data_and_what_was_named_are_in_the_project_afterwards(world: W
     kept = {path: text for path, text in (before | good | more).items() if path != "notes.md"}
     assert there() == kept, named.err
     # What did not come back is kept, and the command that is printed fetches all of it.
-    (command,) = [text for text in told.err.split("`") if text.startswith("metier artifacts --session")]
+    (command,) = [text for text in told.err.split("`") if text.startswith("metier session artifacts --session")]
     words = [str(tmp_path / "fetched") if word == "DIR" else word for word in shlex.split(command)[1:]]
     assert run(*words).code == 0
     fetched = {

@@ -161,7 +161,7 @@ def usage(
     if session is not None:
         summaries = [one for one in summaries if one.id == session]
         if not summaries:
-            hint = "`metier store stats` lists the latest sessions"
+            hint = "`metier session store stats` lists the latest sessions"
             raise StoreError(f"there is no session {session!r}", reason="invalid", hint=hint)
     texts = Texts(store)
     counted = (of_session(texts, one.id) for one in summaries if one.last_ms >= after)

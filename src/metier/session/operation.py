@@ -79,6 +79,14 @@ class Operation(Value, Generic[R], kw_only=True):
         """A stable word for what went wrong, where the result is an answer that says so."""
         return ""
 
+    def exit_code(self, result: R) -> int:
+        """The exit code of a command that performs it: 1 where the answer is no, 3 where policy refuses."""
+        return 0
+
+    def remarks(self, result: R) -> Sequence[str]:
+        """What a person at a command line reads beside the text, one line each."""
+        return ()
+
     def listed(self, result: R) -> Prompt | None:
         """The list of skills in the result. What a message brought into it, later prompts of the session show, too."""
         return None

@@ -311,6 +311,16 @@ class Invoke(Operation[Invocation], kw_only=True):
             choices=choices,
         )
 
+    def exit_code(self, result: Invocation) -> int:
+        return 0 if result.skill else 1
+
+    def remarks(self, result: Invocation) -> Sequence[str]:
+        lines: list[str] = []
+        for choice in result.choices:
+            lines += [f"${choice.name} is ambiguous; put one of these paths into the message:"]
+            lines += [f"- {skill.path} ({skill.scope})" for skill in choice.candidates]
+        return lines if result.skill else [*lines, "the message calls no skill"]
+
 
 class Done(Value):
     """The answer of an operation that returns nothing."""
@@ -429,6 +439,9 @@ class Call(Operation[ToolResult], kw_only=True):
     def code(self, result: ToolResult) -> str:
         return result.code
 
+    def exit_code(self, result: ToolResult) -> int:
+        return 0 if result.ok else 3 if result.rule else 1
+
 
 _BY_ROLE: Final[Mapping[Role, type[Operation[Any]]]] = {
     "load": Load,
@@ -469,7 +482,7 @@ def register(kind: OperationT) -> OperationT:
     """Add an operation, also as a decorator of its class. It is then on every surface, by its name and its fields.
 
     That is `Session.perform`, `session.<name>` of JSON-RPC, an endpoint with its place in the OpenAPI document,
-    `metier/<name>` of MCP, and `metier <name>`. Servers that were built before do not have it.
+    `metier/<name>` of MCP, and `metier session <name>`. Servers that were built before do not have it.
     """
     OPERATIONS[kind.operation] = kind
     if kind.recorded:

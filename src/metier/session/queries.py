@@ -154,3 +154,6 @@ class MayUse(Operation[Allowance], kw_only=True):
     def perform(self, context: SessionContext) -> Steps[Allowance]:
         yield
         return Allowance(context.may_use(self.tool, self.command))
+
+    def exit_code(self, result: Allowance) -> int:
+        return 0 if result.allowed else 3

@@ -168,10 +168,10 @@ def test_the_command_line_keeps_the_bound_and_shows_it(tmp_path: "os.PathLike[st
             [*command, "--store", url], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
         ).stdout
 
-    assert "90 days and 2,048 MiB" in metier("store", "stats")
-    metier("invoke", "hello", METIER_STORE_DAYS="0", METIER_STORE_MEGABYTES="0")
-    assert "old" in metier("store", "stats")
-    metier("invoke", "hello")
+    assert "90 days and 2,048 MiB" in metier("session", "store", "stats")
+    metier("session", "invoke", "hello", METIER_STORE_DAYS="0", METIER_STORE_MEGABYTES="0")
+    assert "old" in metier("session", "store", "stats")
+    metier("session", "invoke", "hello")
     assert "sessions_pruned" in metier("events", "--session", "retention")
     with open_store(url) as store:
         assert "old" not in left(store)

@@ -214,7 +214,7 @@ def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_p
         fill(store)
 
     def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*forking.METIER, "store", *arguments]
+        command = [*forking.METIER, "session", "store", *arguments]
         return forking.run(command, capture_output=True, text=True, check=False)
 
     exported = metier("export", "--store", url).stdout

@@ -149,4 +149,4 @@ def test_the_offline_guide_loads_the_first_of_two_hits_by_its_path(world: World,
     ]
     assert shown[2]["args"] == {"name": "twin", "path": str(twins[0])}
     assert "The best match is twin." in shown[-1]["text"]
-    assert "I loaded twin." in shown[-1]["text"]
+    assert "I loaded twin;" in shown[-1]["text"]

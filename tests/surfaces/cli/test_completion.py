@@ -34,7 +34,7 @@ KEYS = [
     ("metier --skills more show fr", ["metier", "--skills", "more", "show", "from-more"]),
     ("metier read release-notes ref", ["metier", "read", "release-notes", "references/style.md"]),
     ("metier run release-notes scr", ["metier", "run", "release-notes", "scripts/notes.py"]),
-    ("metier mode release-notes pin", ["metier", "mode", "release-notes", "pinned"]),
+    ("metier enable release-notes --mode pin", ["metier", "enable", "release-notes", "--mode", "pinned"]),
     ("metier mcp add gem", ["metier", "mcp", "add", "gemini-cli"]),
     ("metier validate ./.age", ["metier", "validate", "./.agents"]),  # a folder: the shell decides about the slash
 ]

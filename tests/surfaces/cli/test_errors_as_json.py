@@ -46,7 +46,7 @@ def assert_warning(line: Any) -> None:
         (["rm", "pdf"], "use `metier disable`, or delete the folder of the skill."),
         (["add", "./pdf"], "use `metier install`."),
         (["cat", "pdf"], "use `metier read NAME FILE`."),
-        (["store", "stat"], "Did you mean stats?"),
+        (["session", "store", "stat"], "Did you mean stats?"),
         (["policy", "xyz"], "there is no command 'xyz'. Commands: explain, list, revoke, show."),
         (["help", "serch"], "Did you mean search?"),
         (["list", "--al"], "'--all'"),
@@ -64,12 +64,15 @@ def test_what_is_suggested_exists() -> None:
         words = said.split("`")[1].removeprefix("metier ").split()
         if words[0].startswith("--"):
             continue
-        command = cli.get_command(click.Context(cli), words[0])
-        assert command is not None, name
-        for word in words[1:]:
+        command: click.Command = cli
+        for word in words:
             known = [option for parameter in command.params for option in parameter.opts]
-            inner = command.commands if isinstance(command, click.Group) else {}
-            assert word.isupper() or word in known or word in inner or word == "pinned", said
+            if isinstance(command, click.Group):
+                inner = command.get_command(click.Context(command), word)
+                assert inner is not None, name
+                command = inner
+            else:
+                assert word.isupper() or word in known or word == "pinned", said
 
 
 @pytest.mark.parametrize(
@@ -78,8 +81,8 @@ def test_what_is_suggested_exists() -> None:
         (["serch"], "USAGE", 2, {}),
         (["list", "--nope"], "USAGE", 2, {}),
         (["show"], "USAGE", 2, {}),
-        (["store"], "USAGE", 2, {}),
-        (["mode", "pdf", "loud"], "USAGE", 2, {}),
+        (["session", "store"], "USAGE", 2, {}),
+        (["enable", "pdf", "--mode", "loud"], "USAGE", 2, {}),
         (["list", "--profile", "nope"], "INVALID_PARAM", 2, {}),
         (["list", "--cwd", "/no"], "INVALID_PARAM", 2, {}),
         (["load", "--session", "a\nb"], "INVALID_PARAM", 2, {"key": "--session"}),
@@ -91,11 +94,16 @@ def test_what_is_suggested_exists() -> None:
         (["new", "pdf"], "CONFLICT", 1, {}),
         (["run", "pdf", "scripts/fill.py"], "ACCESS_DENIED", 3, {"tool": "skill_run", "skill": "pdf"}),
         (["replay", "nope"], "NOT_FOUND", 1, {}),
-        (["call", "skill_load", "{"], "INVALID_PARAM", 2, {"key": "JSON"}),
+        (["session", "call", "skill_load", "{"], "INVALID_PARAM", 2, {"key": "arguments"}),
         (["install", ".agents/skills/pdf", "--replace", "--lenient"], "INVALID_PARAM", 2, {"key": "--yes"}),
         (["install", "/nowhere", "--yes"], "INSTALL_REFUSED", 1, {}),
-        (["store", "stats", "--store", "sqlite:/dev/null/x"], "STORE_UNAVAILABLE", 4, {"reason": "unopenable"}),
-        (["store", "import", "nope.jsonl"], "USAGE", 2, {}),
+        (
+            ["session", "store", "stats", "--store", "sqlite:/dev/null/x"],
+            "STORE_UNAVAILABLE",
+            4,
+            {"reason": "unopenable"},
+        ),
+        (["session", "store", "import", "nope.jsonl"], "USAGE", 2, {}),
         (["pick", "--plain"], "CANCELLED", 1, {}),
     ],
 )
@@ -163,7 +171,7 @@ def test_every_code_and_exit_code_is_explained(run: Run) -> None:
     shown = run("help", "json").out
     assert all(code in shown and meaning in shown for code, meaning in failure.CODES.items())
     assert max(map(len, shown.splitlines())) <= 80
-    assert run("help", "store", "prune").out == run("store", "prune", "--help").out
+    assert run("help", "session", "store", "prune").out == run("session", "store", "prune", "--help").out
 
 
 # --- processes: Ctrl+C, readers that go away
@@ -196,13 +204,13 @@ def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path
 
 
 @pytest.mark.parametrize(
-    "arguments", ["list", "list --json", "search word", "prompt", "--help", "events --follow", "store export"]
+    "arguments", ["list", "list --json", "search word", "prompt", "--help", "events --follow", "session store export"]
 )
 def test_a_gone_reader_ends_a_command_quietly(world: World, arguments: str) -> None:
     for number in range(200):
         world.skill(f".agents/skills/s{number}", description=f"{number} " + "word " * 200)
     env = {"HOME": str(world.home), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
-    if arguments.startswith(("events", "store")):
+    if arguments.startswith(("events", "session")):
         subprocess.run([*METIER, "load", "s1", "-q"], cwd=world.project, env=env, check=True, capture_output=True)
     # Nobody reads the pipe when the command starts: `head` may take a short output whole before it ends.
     reading, writing = os.pipe()

@@ -153,7 +153,16 @@ def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
     other = json.loads(process(world, "load", "one", "--session", "other", "--json").stdout)
     assert other["already_loaded"] is False
     text = json.loads(
-        process(world, "call", "skill_output", json.dumps({"ref": answers[0]["ref"]}), "--session", "s").stdout
+        process(
+            world,
+            "session",
+            "call",
+            "skill_output",
+            json.dumps({"ref": answers[0]["ref"]}),
+            "--session",
+            "s",
+            "--json",
+        ).stdout
     )
     assert text["text"] == answers[0]["text"]
     lines = run("events", "--session", "s", "--json").stdout.splitlines()
@@ -167,7 +176,15 @@ def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies
     world.skill(".skills/a", body="BODY-MARKER")
     given = ("--profile", "remcochat", "--session", "chat")
     for name in ("b", "a", "b"):
-        done = process(world, "call", "skills.activate", json.dumps({"name": name}), *given, METIER_ENABLED="true")
+        done = process(
+            world,
+            "session",
+            "call",
+            "skills.activate",
+            json.dumps({"name": name}),
+            *given,
+            METIER_ENABLED="true",
+        )
         assert done.returncode == 0, done.stderr
     with open_store(str(default_store(world))) as store:
         frames = store.read("chat")
@@ -189,11 +206,11 @@ def read_names(frames: list[Frame]) -> list[str]:
 def test_stats_count_and_list_the_latest_sessions(run: Run) -> None:
     run("load", "one", "--session", "a")
     run("load", "two", "--session", "b")
-    stats = json.loads(run("store", "stats", "--json").stdout)
+    stats = json.loads(run("session", "store", "stats", "--json").stdout)
     assert stats["sessions"] == 2
     assert stats["events"] == 12
     assert [one["id"] for one in stats["latest"]] == ["b", "a"]
-    shown = run("store", "stats").stdout
+    shown = run("session", "store", "stats").stdout
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("location"))
     assert "SESSION" in shown
 
@@ -201,33 +218,33 @@ def test_stats_count_and_list_the_latest_sessions(run: Run) -> None:
 def test_export_and_import_move_a_session_whole(run: Run, tmp_path: Path) -> None:
     run("load", "one", "--session", "a")
     run("load", "two", "--session", "b")
-    exported = run("store", "export", "--session", "a").stdout
+    exported = run("session", "store", "export", "--session", "a").stdout
     there = ("--store", f"sqlite://{tmp_path}/other.db")
-    first = json.loads(run("store", "import", "--json", *there, input=exported).stdout)
-    again = json.loads(run("store", "import", "--json", *there, input=exported).stdout)
+    first = json.loads(run("session", "store", "import", "--json", *there, input=exported).stdout)
+    again = json.loads(run("session", "store", "import", "--json", *there, input=exported).stdout)
     assert (first["events"], again["events"]) == (6, 0)
-    assert run("store", "export", *there).stdout == exported
+    assert run("session", "store", "export", *there).stdout == exported
     assert run("replay", "a", *there).exit_code == 0
     assert run("events", "--session", "b", "--json", *there).stdout == ""
 
 
 def test_an_import_of_a_broken_file_changes_nothing(run: Run, tmp_path: Path) -> None:
     run("load", "one", "--session", "a")
-    lines = run("store", "export").stdout.splitlines()
+    lines = run("session", "store", "export").stdout.splitlines()
     there = ("--store", f"sqlite://{tmp_path}/other.db")
-    done = run("store", "import", *there, input="\n".join([*lines[:-2], "{"]))
+    done = run("session", "store", "import", *there, input="\n".join([*lines[:-2], "{"]))
     assert done.exit_code == 1
-    assert json.loads(run("store", "stats", "--json", *there).stdout)["events"] == 0
+    assert json.loads(run("session", "store", "stats", "--json", *there).stdout)["events"] == 0
 
 
 def test_prune_removes_old_sessions_whole_and_keeps_those_named(run: Run) -> None:
     for name in ("a", "b"):
         run("load", "one", "--session", name)
-    kept = json.loads(run("store", "prune", "--days", "1", "--json").stdout)
+    kept = json.loads(run("session", "store", "prune", "--days", "1", "--json").stdout)
     assert kept["sessions"] == 0
-    gone = json.loads(run("store", "prune", "--days", "0", "--keep", "b", "--json").stdout)
+    gone = json.loads(run("session", "store", "prune", "--days", "0", "--keep", "b", "--json").stdout)
     assert gone["sessions"] == 1
-    assert [one["id"] for one in json.loads(run("store", "stats", "--json").stdout)["latest"]] == ["b"]
+    assert [one["id"] for one in json.loads(run("session", "store", "stats", "--json").stdout)["latest"]] == ["b"]
     assert run("replay", "b").exit_code == 0
 
 
@@ -245,9 +262,12 @@ IN_A_SESSION = [
     ("load", "one"),
     ("read", "one", "a.md"),
     ("prompt",),
-    ("tools",),
-    ("invoke", "/one"),
-    ("call", "skill_load", '{"name": "one"}'),
+    (
+        "session",
+        "tools",
+    ),
+    ("session", "invoke", "/one"),
+    ("session", "call", "skill_load", '{"name": "one"}'),
 ]
 
 
@@ -269,7 +289,7 @@ def test_where_a_setting_says_so_a_command_goes_on_with_a_warning(no_store: Worl
         (("run", "one", "scripts/x.sh", "--yes"), {}),
         (("events",), {}),
         (("replay",), {}),
-        (("store", "stats"), {}),
+        (("session", "store", "stats"), {}),
     ],
 )
 def test_what_needs_the_store_stops_with_one_line(

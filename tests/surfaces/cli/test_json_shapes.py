@@ -19,7 +19,7 @@ from worlds import World
 
 pytest_plugins = ["surfaces.cli.cli_fixtures"]
 
-LINES = ("events", "store export")
+LINES = ("events", "session store export")
 GOLDEN = Path(__file__).with_name("golden")
 BY_NAME = {"frontmatter", "metadata", "settings", "inputSchema", "input_schema", "properties", "headers", "types"}
 """Keys of tables whose own keys are data."""
@@ -30,26 +30,28 @@ COMMANDS = {
     "search": ["search forms --json", "search forms --json --explain", "search zzz --json"],
     "load": ["load pdf --json --session s"],
     "read": ["read pdf references/forms.md --json", "read pdf assets/a.bin --raw --json"],
-    "artifacts": ["artifacts --json"],
-    "invoke": ["invoke hello --json", "invoke /pdf --json", "invoke $pdf --json --profile codelia"],
+    "session artifacts": ["session artifacts --json"],
+    "session invoke": [
+        "session invoke hello --json",
+        "session invoke /pdf --json",
+        "session invoke $pdf --json --profile codelia",
+    ],
     "prompt": ["prompt --json", "prompt --full --json"],
-    "init": ["init --json", "init --json"],
-    "new": ["new fresh --json"],
+    "new": ["new --project --json", "new fresh --json"],
     "validate": [
         "validate . --json",
         "validate --strict . --json",
         "validate --diff . --json",
         "validate --fix . --json",
+        "validate --schema --json",
     ],
-    "schema": ["schema --json"],
     "check": ["check . --json"],
     "install": [
         "install .agents/skills/xlsx --project --yes --json --replace --lenient",
         "install --verify --project --json",
     ],
-    "enable": ["enable pdf --json"],
+    "enable": ["enable pdf --json", "enable pdf --mode pinned --json"],
     "disable": ["disable pdf --json --project"],
-    "mode": ["mode pdf pinned --json"],
     "policy show": ["policy show --json"],
     "policy explain": ["policy explain skill_run --skill pdf --json", "policy explain Bash --json"],
     "policy list": ["policy list --json"],
@@ -63,23 +65,24 @@ COMMANDS = {
     "events": ["events --json"],
     "usage": ["usage --json"],
     "replay": ["replay s --json"],
-    "store stats": ["store stats --json"],
-    "store export": ["store export --session s"],
-    "store import": ["store import --json"],
+    "session store stats": ["session store stats --json"],
+    "session store export": ["session store export --session s"],
+    "session store import": ["session store import --json"],
     "env show": ["env show --json", "env show pdf --json"],
     "env lock": ["env lock pdf --json"],
     "env clear": ["env clear --json"],
-    "tools": ["tools --json", "tools --json --profile codelia"],
-    "call": ['call skill_load {"name":"pdf"}', "call nope --json"],
-    "commands": ["commands --json --profile omp"],
-    "may-use": ["may-use Bash --json"],
-    "output": ["output REF --session s --json"],
-    "compact": ["compact --session s --json"],
-    "end-turn": ["end-turn --session s --json"],
+    "session tools": ["session tools --json", "session tools --json --profile codelia"],
+    "session call": ['session call skill_load {"name":"pdf"} --json', "session call nope --json"],
+    "session system-prompt": ["session system-prompt --json"],
+    "session commands": ["session commands --json --profile omp"],
+    "session may-use": ["session may-use Bash --json"],
+    "session output": ["session output REF --session s --json"],
+    "session compact": ["session compact --session s --json"],
+    "session end-turn": ["session end-turn --session s --json"],
     "profiles": ["profiles --json", "profiles codelia --json", "profiles --compare --json"],
     "completion": ["completion bash --json"],
     "help": ["help --json"],
-    "store prune": ["store prune --days 0 --json"],
+    "session store prune": ["session store prune --days 0 --json"],
 }
 ELSEWHERE = {
     "run": "needs a sandbox; its shape is that of HTTP, where tests run scripts",
@@ -156,7 +159,7 @@ def test_what_is_printed_keeps_its_shape(world: World, mixed: World, run: Run, m
             if documents:
                 shapes[line] = union([shape(json.loads(one)) for one in documents])
             ref = json.loads(result.out)["ref"] if name == "load" else ref
-            exported = result.out if name == "store export" else exported
+            exported = result.out if name == "session store export" else exported
         file = GOLDEN / f"{name.replace(' ', '-')}.json"
         if os.environ.get("WRITE_GOLDEN"):
             file.parent.mkdir(exist_ok=True)

@@ -139,15 +139,20 @@ def test_enable_and_disable_last(mixed: World, run: Run) -> None:
     assert run("disable", "nothing").code == 1
 
 
+def switching(mode: str) -> list[str]:
+    """The command that sets a mode."""
+    return ["disable", "csv-profile"] if mode == "off" else ["enable", "csv-profile", "--mode", mode]
+
+
 @pytest.mark.parametrize("mode", ["pinned", "auto", "name-only", "manual", "off"])
 @pytest.mark.parametrize("where", ["user", "project"])
 def test_a_mode_is_set_and_lasts(run: Run, shelf: World, mode: str, where: str) -> None:
     project = ("--project",) if where == "project" else ()
     if project and mode == "pinned":
-        refused = run("mode", "csv-profile", mode, *project)
+        refused = run(*switching(mode), *project)
         assert (refused.code, "a project cannot pin a skill" in refused.err) == (2, True)
         return
-    said = json.loads(run("mode", "csv-profile", mode, *project, "--json").out)
+    said = json.loads(run(*switching(mode), *project, "--json").out)
     assert (said["name"], said["mode"], said["enabled"], said["level"]) == ("csv-profile", mode, mode != "off", where)
     assert shelf.discover().at(said["path"]).mode == mode
 
@@ -163,28 +168,28 @@ def test_a_mode_is_set_and_lasts(run: Run, shelf: World, mode: str, where: str) 
     ],
 )
 def test_the_new_mode_is_printed(run: Run, shelf: World, mode: str, message: str) -> None:
-    assert run("mode", "csv-profile", mode).out == message
+    assert run(*switching(mode)).out == message
 
 
 def test_a_pinned_skill_is_first_in_the_prompt_of_the_command_line(run: Run, shelf: World) -> None:
-    run("mode", "release-notes", "pinned")
+    run("enable", "release-notes", "--mode", "pinned")
     assert re.findall(r"<name>(.*?)</name>", run("prompt").out)[0] == "release-notes"
-    run("mode", "release-notes", "manual")
+    run("enable", "release-notes", "--mode", "manual")
     assert "release-notes" not in run("prompt").out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("csv-profile", "loud"), 2, "'loud' is not one of"),
-        (("csv-profile",), 2, "Missing argument"),
-        (("no-such-skill", "pinned"), 1, "no-such-skill"),
+        (("csv-profile", "--mode", "loud"), 2, "'loud' is not one of"),
+        (("csv-profile", "--mode"), 2, "requires an argument"),
+        (("no-such-skill", "--mode", "pinned"), 1, "no-such-skill"),
     ],
 )
 def test_a_wrong_mode_or_name_is_said_with_its_exit_code(
     run: Run, shelf: World, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    result = run("mode", *arguments)
+    result = run("enable", *arguments)
     assert result.code == code
     assert said in result.err
     assert result.out == ""

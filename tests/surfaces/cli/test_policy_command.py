@@ -124,5 +124,5 @@ def test_explain_says_what_the_active_skills_of_a_session_leave_usable(world: Wo
     assert run("policy", "explain", "skill_run", "--session", "s").code == 3
     assert run("policy", "explain", "Read", "--session", "s").code == 0
     assert run("policy", "explain", "skill_load", "--session", "s").code == 0, "skills stay under policy alone"
-    run("end-turn", "--session", "s")
+    run("session", "end-turn", "--session", "s")
     assert run("policy", "explain", "Bash", "--session", "s").code == 0

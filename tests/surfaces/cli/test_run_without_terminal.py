@@ -128,7 +128,7 @@ def test_standard_input_for_the_script_is_no_answer(metier: Metier) -> None:
 
 def test_the_call_of_a_model_is_refused_as_ever(metier: Metier) -> None:
     metier("load", "one", "--session", "s")
-    call = metier("call", "skill_run", '{"name": "one", "script": "scripts/x.sh"}', "--session", "s")
+    call = metier("session", "call", "skill_run", '{"name": "one", "script": "scripts/x.sh"}', "--session", "s")
     by_model = metier(*RUN, "--by", "model", "--session", "s")
     assert (call.returncode, by_model.returncode, by_model.stdout) == (3, 3, "")
     assert "nobody can be asked here" in call.stdout

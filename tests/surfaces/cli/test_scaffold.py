@@ -28,29 +28,29 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-# --- init
+# --- new --project
 
 
-def test_init_makes_the_folder_and_a_configuration_and_says_so(world: World, run: Run) -> None:
-    result = run("init")
+def test_a_project_gets_the_folder_and_a_configuration_and_says_so(world: World, run: Run) -> None:
+    result = run("new", "--project")
     assert result.code == 0
     assert result.out.splitlines()[:2] == ["created .agents/skills", "created .metier/config.toml"]
     assert (world.project / ".agents/skills").is_dir()
     assert settings.resolve(world.project, home=world.home).origins == {}, "every line is a comment"
 
 
-def test_init_again_changes_nothing(world: World, run: Run) -> None:
-    run("init")
+def test_preparing_a_project_again_changes_nothing(world: World, run: Run) -> None:
+    run("new", "--project")
     (world.project / ".metier/config.toml").write_text("# mine\n")
     before = everything(world.project)
-    shown = run("init", "--json").json
+    shown = run("new", "--project", "--json").json
     assert everything(world.project) == before
     assert shown["made"] == []
     assert [os.path.relpath(path, world.project) for path in shown["kept"]] == [".agents/skills", ".metier/config.toml"]
 
 
 def test_every_line_of_the_configuration_holds_when_it_is_uncommented(world: World, run: Run) -> None:
-    run("init")
+    run("new", "--project")
     file = world.project / ".metier/config.toml"
     offered = re.findall(r"^# ((?:\w[\w.]* = |\[).*)$", file.read_text(), re.MULTILINE)
     assert len(offered) >= 5
@@ -62,16 +62,16 @@ def test_every_line_of_the_configuration_holds_when_it_is_uncommented(world: Wor
     )
 
 
-def test_init_for_a_host_makes_the_folder_that_the_host_searches(world: World, run: Run) -> None:
-    run("init", "--profile", "claude-code")
+def test_a_project_prepared_for_a_host_has_the_folder_that_the_host_searches(world: World, run: Run) -> None:
+    run("new", "--project", "--profile", "claude-code")
     assert (world.project / ".claude/skills").is_dir()
     assert settings.resolve(world.project, home=world.home).profile.name == "claude-code"
 
 
-def test_init_from_a_folder_below_works_on_the_project(world: World, run: Run) -> None:
+def test_from_a_folder_below_the_project_is_prepared(world: World, run: Run) -> None:
     below = world.project / "a/b"
     below.mkdir(parents=True)
-    run("init", "--cwd", str(below))
+    run("new", "--project", "--cwd", str(below))
     assert (world.project / ".agents/skills").is_dir()
     assert not (below / ".agents").exists()
 

@@ -24,7 +24,7 @@ def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(
     mixed.skill(f"{SKILLS}/a-skill-with-a-name-that-is-much-longer-than-a-column", description="Waits. " * 20)
     run("prompt", "--session", "talk")
     run("search", "forms", "--session", "talk")
-    run("call", "skill_load", '{"name": "pdf"}', "--session", "talk")
+    run("session", "call", "skill_load", '{"name": "pdf"}', "--session", "talk")
     shown = run("usage").out
     lines = shown.splitlines()
     assert lines[0].split() == ["SKILL", "OFFERED", "FOUND", "LOADED", "READ", "RAN", "REFUSED", "CONTEXT", "LAST"]
@@ -84,7 +84,7 @@ def test_only_a_prompt_for_a_session_is_an_offer(mixed: World, run: Run) -> None
 def test_wrong_options_end_with_a_line_that_says_what_works(run: Run, option: list[str], code: int) -> None:
     result = run("usage", *option)
     assert (result.code, result.out) == (code, "")
-    assert any(word in result.err for word in ("30m, 12h, 7d", "'context'", "metier store stats"))
+    assert any(word in result.err for word in ("30m, 12h, 7d", "'context'", "metier session store stats"))
 
 
 def test_no_control_character_of_a_name_reaches_the_terminal(world: World, run: Run) -> None:

@@ -31,11 +31,11 @@ def place(world: World) -> World:
         (["search", TORN], "query"),
         (["run", "notes", TORN], "script"),
         (["run", "notes", "scripts/say.sh", "--yes", "--", TORN], "arguments"),
-        (["invoke", TORN], "message"),
-        (["output", TORN], "ref"),
+        (["session", "invoke", TORN], "message"),
+        (["session", "output", TORN], "ref"),
         (["prompt", "--message", TORN], "message"),
         (["prompt", "--file", TORN], "files"),
-        (["may-use", TORN], "tool"),
+        (["session", "may-use", TORN], "tool"),
     ],
 )
 def test_an_argument_that_is_not_utf8_is_refused_in_one_line(
@@ -63,19 +63,21 @@ def test_a_session_id_that_no_store_can_hold_is_refused_in_one_line(
 
 @pytest.mark.parametrize("given", ["[" * 100_000, '{"a": ' + "9" * 5_000 + "}", TORN])
 def test_arguments_of_a_call_that_no_parser_takes_are_refused(place: World, run: Run, given: str) -> None:
-    result = run("call", "skill_load", given)
+    result = run("session", "call", "skill_load", given)
     assert result.code == 2
-    assert result.err.startswith("metier: the arguments are not JSON: ")
+    assert result.err.startswith("metier: arguments must be JSON: ")
 
 
 @pytest.mark.parametrize("given", ['{"name": "\\ud800"}', '{"name": "\\u0000"}', "[1]", "null", "5"])
 def test_a_models_mistake_on_the_command_line_is_an_answer(place: World, run: Run, given: str) -> None:
-    result = run("call", "skill_load", given)
+    result = run("session", "call", "skill_load", given, "--json")
     assert (result.code, result.json["ok"], result.json["error"]["code"]) == (1, False, "INVALID_PARAM")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape"])
-@pytest.mark.parametrize("arguments", [["run", "notes", "scripts/say.sh", "--yes", "--stdin"], ["invoke", "-"]])
+@pytest.mark.parametrize(
+    "arguments", [["run", "notes", "scripts/say.sh", "--yes", "--stdin"], ["session", "invoke", "-"]]
+)
 def test_standard_input_that_is_not_utf8_is_refused_in_one_line(
     place: World, arguments: list[str], encoding: str
 ) -> None:

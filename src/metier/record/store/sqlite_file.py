@@ -33,9 +33,9 @@ _LOG_PAGES: Final = 4000
 longer log saves most of the merging. After a crash, 16 MB of log are read quickly."""
 
 _ELSEWHERE: Final = "choose another path with --store"
-_FULL: Final = "free some space or run `metier store prune`, then try again; all stored data is intact"
+_FULL: Final = "free some space or run `metier session store prune`, then try again; all stored data is intact"
 _READ_ONLY: Final = f"allow this user to write there, or {_ELSEWHERE}"
-_DAMAGED: Final = "move the file away and restore an export with `metier store import`"
+_DAMAGED: Final = "move the file away and restore an export with `metier session store import`"
 
 
 class SqliteFile:

@@ -164,7 +164,7 @@ def _flaw(path: str, named: Sequence[str], spellings: _Spellings) -> str:
     if covers(named, path):
         return ""
     if not is_data(path):
-        return "it is not data by its name; `metier artifacts PATH --out DIR` writes it"
+        return "it is not data by its name; `metier session artifacts PATH --out DIR` writes it"
     return "" if spellings.fits(path) else "a file whose name differs only in case or form exists"
 
 

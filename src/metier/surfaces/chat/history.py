@@ -37,7 +37,6 @@ from metier.errors import StoreError
 from metier.files.media import image_type, text_of
 from metier.files.shapes import as_table
 from metier.session.tools import Tool
-from metier.surfaces.chat.demo_model import CALLED, INSTRUCTIONS
 from metier.surfaces.chat.items import FILE_CHARACTERS, FileItem, Item, TextItem, ToolItem, UserItem, in_use
 from metier.values.skill import wire_name
 
@@ -61,6 +60,10 @@ MESSAGE_CHARACTERS: Final = 60_000
 IMAGES: Final = 8
 """Images that are sent with one request, the latest ones."""
 IMAGE_BYTES: Final = 4 << 20
+CALLED: Final = 'The user calls the skill "{name}" explicitly.'
+"""The sentence that tells a model about a command in a message."""
+INSTRUCTIONS: Final = " Its instructions:\n\n"
+"""What follows that sentence where the skill was loaded already."""
 
 ReturnOutcome = Literal["success", "denied", "failed"]
 _OUTCOMES: Final[Mapping[str, ReturnOutcome]] = {"done": "success", "refused": "denied"}

@@ -35,8 +35,7 @@ from metier.session.session import Session
 from metier.session.tools import ToolResult
 from metier.surfaces.chat import history, models
 from metier.surfaces.chat.chat_store import ChatBusy, Head, Status, close
-from metier.surfaces.chat.demo_model import CALLED
-from metier.surfaces.chat.history import SHORTENED, FittedMessages
+from metier.surfaces.chat.history import CALLED, SHORTENED, FittedMessages
 from metier.surfaces.chat.items import (
     ErrorItem,
     Item,

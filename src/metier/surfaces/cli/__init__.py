@@ -32,11 +32,7 @@ class _Commands(SuggestingGroup):
             found = find("metier.commands", cmd_name)
             if found is not None and not isinstance(found, click.Command):
                 raise ConfigError(f"the command {cmd_name} of another package is not a click.Command")
-            if found is not None:
-                return found
-            from metier.surfaces.cli.operation_command import operation_command  # slow, and few names are not listed
-
-            return operation_command(cmd_name)
+            return found
         module = importlib.import_module(f"metier.surfaces.cli.{COMMANDS[cmd_name].module}")
         return next(one for one in vars(module).values() if isinstance(one, click.Command) and one.name == cmd_name)
 

@@ -5,11 +5,14 @@ if that is not 0. A wrong name of a command is answered with the right one: the 
 """
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import click
 
+from metier import limits
+from metier.errors import ConfigError
 from metier.hosts.removed import removed
 from metier.surfaces.cli.completion import complete_folder, complete_profile, complete_skill
 from metier.surfaces.cli.context import Context
@@ -70,11 +73,23 @@ def command(
 
 
 def group(
-    name: str, *examples: str, sessions: bool = False, invoke_without_command: bool = False
+    name: str,
+    *examples: str,
+    of: click.Group | None = None,
+    cls: type[click.Group] = SuggestingGroup,
+    sessions: bool = False,
+    invoke_without_command: bool = False,
 ) -> Callable[[Function], click.Group]:
     """Make a function a group of commands, as `command` does."""
-    make = click.group(name, SuggestingGroup, epilog=_epilog(examples), invoke_without_command=invoke_without_command)
-    return lambda function: with_options(make(called(function)), sessions)
+    make = click.group(name, cls, epilog=_epilog(examples), invoke_without_command=invoke_without_command)
+
+    def decorate(function: Function) -> click.Group:
+        made = with_options(make(called(function)), sessions)
+        if of is not None:
+            of.add_command(made)
+        return made
+
+    return decorate
 
 
 def with_options(made: CommandT, sessions: bool = False) -> CommandT:
@@ -133,7 +148,7 @@ def _session_id(context: click.Context, parameter: click.Parameter, value: str |
     """Refuse an id that no store can hold before anything is opened."""
     if value is None:
         return None
-    from metier.errors import ConfigError, StoreError
+    from metier.errors import StoreError
     from metier.record.store import check_name
 
     try:
@@ -163,5 +178,17 @@ _SESSIONS: Final = (
 )
 
 # --- arguments and options of several commands ---
+
+
+def standard_input() -> str:
+    """All of standard input as text, within the bound of an operation."""
+    try:
+        text = sys.stdin.read(limits.OPERATION_BYTES + 1)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
+    if len(text) > limits.OPERATION_BYTES:
+        raise ConfigError(f"standard input has more than {limits.OPERATION_BYTES:,} bytes")
+    return text
+
 
 name_argument = click.argument("name", shell_complete=complete_skill)

@@ -12,7 +12,7 @@ from metier.values.value import Value
 
 JSON: Final = """\
 With --json, a command prints one JSON document on standard output; `events`,
-`list --watch` and `store export` print one object per line.
+`list --watch` and `session store export` print one object per line.
 
 Standard error then has JSON objects only, one per line: {"warning": {...}}
 any number of times, and {"error": {...}} at most once, as the last line. An
@@ -43,7 +43,7 @@ class CompletionScript(Value):
     script: str
 
 
-@command("help", "metier help", "metier help store prune", "metier help exit-codes")
+@command("help", "metier help", "metier help session store prune", "metier help exit-codes")
 @click.argument("words", nargs=-1, metavar="[COMMAND|exit-codes|json]")
 def help_command(context: Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, the exit codes, or what --json prints."""

@@ -1,4 +1,4 @@
-"""`policy`, `enable`, `disable`, `mode` and `trust`: the rules in force, how skills are offered, trusted projects."""
+"""`policy`, `enable`, `disable` and `trust`: the rules in force, how skills are offered, trusted projects."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -258,12 +258,20 @@ def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     click.echo(f"another skill of that name takes its place: {printable(where)}")
 
 
-@command("enable", "metier enable release-notes")
+@command("enable", "metier enable release-notes", "metier enable release-notes --mode pinned")
 @name_argument
+@option("--mode", "How it is offered to the model.", type=click.Choice(MODES), default="auto", show_default=True)
 @_project
-def enable_command(context: Context, name: str, project: bool) -> None:
-    """Switch a skill on, by name or path."""
-    _switch(context, name, "auto", project)
+def enable_command(context: Context, name: str, mode: Mode, project: bool) -> None:
+    """Switch a skill on, by name or path, and set how it is offered to the model.
+
+    \b
+    pinned     always in the prompt, before all others
+    auto       in the prompt if there is room; the default
+    name-only  in the prompt without its description
+    manual     hidden from the model; people call it by name
+    """
+    _switch(context, name, mode, project)
 
 
 @command("disable", "metier disable release-notes --project")
@@ -272,27 +280,6 @@ def enable_command(context: Context, name: str, project: bool) -> None:
 def disable_command(context: Context, name: str, project: bool) -> None:
     """Switch a skill off, by name or path. Another skill of that name takes its place."""
     _switch(context, name, "off", project)
-
-
-@command(
-    "mode",
-    "metier mode release-notes pinned",
-    "metier mode csv-profile name-only --project",
-)
-@name_argument
-@click.argument("mode", type=click.Choice(MODES))
-@_project
-def mode_command(context: Context, name: str, mode: Mode, project: bool) -> None:
-    """Set how a skill is offered to the model, by name or path.
-
-    \b
-    pinned     always in the prompt, before all others
-    auto       in the prompt if there is room; the default
-    name-only  in the prompt without its description
-    manual     hidden from the model; people call it by name
-    off        switched off
-    """
-    _switch(context, name, mode, project)
 
 
 @command("trust", "metier trust", "metier trust ~/site", "metier trust --remove")

@@ -1,10 +1,7 @@
-"""`profiles` and `schema`: the hosts whose rules are known, and what they accept as frontmatter."""
-
-from typing import TypedDict, cast
+"""`profiles`: the hosts whose rules are known."""
 
 import click
 
-from metier.authoring.frontmatter_schema import Draft, frontmatter_schema
 from metier.files.shapes import is_table
 from metier.hosts import documentation, profiles
 from metier.hosts.documentation import Documentation
@@ -13,16 +10,6 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.value import JsonObject
-
-
-class ProfilePrinted(TypedDict):
-    """A host. What else it has are its rules, as in a profile's file."""
-
-    name: str
-    summary: str
-    enabled: bool
-    documentation: JsonObject | None
 
 
 @command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare")
@@ -83,32 +70,3 @@ def _documentation(sources: Documentation) -> None:
     for about, names in rules.items():
         click.echo(f"  {about}")
         click.echo(output.wrap(", ".join(names), "    ", "    "))
-
-
-@command(
-    "schema",
-    "metier schema --strict > .metier/skill.schema.json",
-    "metier schema --host claude-code",
-    "metier schema --strict --draft 07 > skill.schema.json",
-)
-@option(
-    "--host NAME|FILE", "Use the rules of this host instead of those of the profile in use.", complete=complete_profile
-)
-@option("--strict", "Use the rules of `metier validate --strict`, with the keys of the host.")
-@option("--ascii", "Allow only a-z, 0-9 and hyphens in names.", "ascii_only")
-@option(
-    "--draft",
-    "The draft of JSON Schema. Some editors know only 07.",
-    type=click.Choice(["2020-12", "07"]),
-    default="2020-12",
-    show_default=True,
-)
-def schema_command(context: Context, host: str | None, strict: bool, ascii_only: bool, draft: str) -> None:
-    """Print the JSON Schema of a skill's frontmatter.
-
-    It accepts everything that `metier validate` accepts with the same options. It cannot check what is not in the
-    frontmatter, such as the name of the folder.
-    """
-    profile = profiles.build(profiles.load(host)) if host else context.settings().profile
-    chosen = cast("Draft", draft)
-    output.json_out(frontmatter_schema(profile, strict=strict, ascii_only=ascii_only, draft=chosen))

@@ -1,10 +1,10 @@
-"""`events`, `replay`, `store` and `usage`: the record, shown, run again, counted, moved and deleted."""
+"""`events`, `replay` and `usage`: the record, shown, run again and counted."""
 
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TextIO, cast
+from typing import Final, cast
 
 import click
 
@@ -14,32 +14,19 @@ from metier.files.digests import is_digest
 from metier.files.shapes import is_list, is_table
 from metier.files.text import printable
 from metier.hosts import profiles
-from metier.record import retention
-from metier.record.events import RETENTION, is_internal
+from metier.record.events import is_internal
 from metier.record.store import Frame, Store, canonical
-from metier.record.store.values import Stats, Summary
 from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
-from metier.record.writer import system_clock
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
-from metier.surfaces.cli.frame import command, group, option
-from metier.values.value import Count, Value
+from metier.surfaces.cli.frame import command, option
 
 _HIDDEN: Final = ("id", "session_id", "stream_kind", "stream_id", "timestamp_ms", "seq", "type", "op", "life", "chain")
 """What only programs need."""
 _SHOWN: Final = 20
 """How many differences are printed."""
-
-
-class StoreContents(Value, kw_only=True):
-    json_keys = ("*stats", "content_bytes", "store_days=bound.days", "store_megabytes=bound.megabytes", "latest")
-
-    stats: Stats
-    content_bytes: Count
-    bound: retention.Bound
-    latest: Sequence[Summary]
 
 
 @command("events", "metier events --type skill_loaded", "metier events --follow --json")
@@ -192,71 +179,9 @@ def _record(context: Context, store: Store, source: str | None) -> replay.Record
         wanted = sessions[-1].id
     record = replay.from_store(store, wanted)
     if not record.frames:
-        message = f"there is no session {wanted!r} in the store; `metier store stats` lists them"
+        message = f"there is no session {wanted!r} in the store; `metier session store stats` lists them"
         raise CommandRefusal(message, "NOT_FOUND")
     return record
-
-
-# --- store ---
-
-
-@group("store", "metier store stats")
-def store_group(context: Context) -> None:
-    """Count, move and delete the events in the store."""
-
-
-@command("stats", "metier store stats --json", of=store_group)
-def store_stats(context: Context) -> None:
-    """Count the contents of the store, and list its latest sessions.
-
-    `keeps` is the bound of the store. Sessions beyond it are deleted once a day, except those of the last day.
-    """
-    config = context.settings()
-    bound = retention.Bound(config.store_days, config.store_megabytes)
-    with context.open_store() as store:
-        stats, sessions = store.stats(), [one for one in store.sessions() if not is_internal(one.id)]
-        size = retention.content_bytes(store)
-    sessions.sort(key=lambda one: -one.last_ms)
-    if context.as_json:
-        output.json_out(StoreContents(stats=stats, content_bytes=size, bound=bound, latest=sessions[:50]))
-        return
-    stats = stats.as_dict() | {"content_bytes": size, "keeps": f"{bound} (store_days, store_megabytes)"}
-    output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())
-    if sessions:
-        click.echo()
-        output.table(("session", "events"), [(one.id, f"{one.events:,}") for one in sessions[:20]], 0)
-
-
-@command("prune", "metier store prune --days 30", of=store_group)
-@option("--days", "Delete sessions without an event for this many days.", type=click.IntRange(0), required=True)
-@option("--keep SESSION", "Keep this session.", many=True)
-def store_prune(context: Context, days: int, keep: tuple[str, ...]) -> None:
-    """Delete old sessions, and the artifacts that are no longer needed."""
-    now = system_clock()
-    with context.open_store() as store:
-        pruned = retention.prune(store, now - days * retention.DAY_MS, (*keep, RETENTION), "command", now)
-    counts = f"{pruned.sessions:,} sessions, {pruned.events:,} events and {pruned.artifacts:,} artifacts"
-    context.answer(pruned, f"{counts} were deleted")
-
-
-@command("export", "metier store export --session ID > record.jsonl", of=store_group)
-def store_export(context: Context) -> None:
-    """Print events and artifacts as JSON lines: all, or those of one --session."""
-    with context.open_store() as store:
-        for line in store.export_lines(context.session):
-            click.echo(line)
-
-
-@command("import", "metier store import < record.jsonl", of=store_group)
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
-def store_import(context: Context, file: TextIO) -> None:
-    """Read the JSON lines of an export. Events that are already stored are skipped."""
-    from metier.record.store.lines import read_lines
-
-    with context.open_store() as store:
-        imported = store.import_lines(read_lines(file))
-    counts = f"{imported.events:,} events and {imported.artifacts:,} artifacts"
-    context.answer(imported, f"{counts} were imported")
 
 
 # --- usage ---

@@ -1,7 +1,7 @@
 """Every command with its group, its module and its line in the list of commands.
 
-Help is built from `commands.json` alone, so that it imports no command. A command is listed there once, in the group
-where a person would look for it.
+Help is built from `commands.json` alone, so that it imports no command. A command stands there once, in the group where
+a person would look for it. The first group has what a beginner needs.
 """
 
 import os
@@ -22,6 +22,7 @@ class ListedCommand(NamedTuple):
 
 class _Registry(Struct):
     groups: dict[str, dict[str, ListedCommand]]
+    unlisted: dict[str, ListedCommand]
     other_names: dict[str, str]
     """What a command is called here, in words, and the names that other programs have for it."""
 
@@ -30,7 +31,9 @@ with open(os.path.join(os.path.dirname(__file__), "commands.json"), "rb") as _fi
     _registry = decode(_file.read(), type=_Registry)
 
 GROUPS: Final[Mapping[str, Mapping[str, ListedCommand]]] = _registry.groups
-COMMANDS: Final[Mapping[str, ListedCommand]] = {name: one for group in GROUPS.values() for name, one in group.items()}
+COMMANDS: Final[Mapping[str, ListedCommand]] = {
+    name: one for group in (*GROUPS.values(), _registry.unlisted) for name, one in group.items()
+}
 ELSEWHERE: Final[Mapping[str, str]] = {
     word: command for command, words in _registry.other_names.items() for word in words.split()
 }

@@ -1,22 +1,20 @@
-"""`run`, `artifacts` and `env`: a script of a skill, the files that scripts made, and the packages that they import."""
+"""`run` and `env`: a script of a skill, and the packages that scripts import."""
 
-import glob
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import click
 
 from metier import limits
-from metier.errors import ConfigError, ResourceNotFound
+from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.source import take_folder
 from metier.files.text import from_utf8, printable
 from metier.files.tree import SkillTree
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
-from metier.record.runs import MadeFile, made_files
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
 from metier.running.packages import Wanted
 from metier.running.packages.environment import PackageState, size_of, wanted_by
@@ -27,8 +25,8 @@ from metier.skills import Skills
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.completion import complete_file, complete_folder, complete_skill
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command, group, option
-from metier.surfaces.cli.session_commands import by_option, standard_input
+from metier.surfaces.cli.frame import command, group, option, standard_input
+from metier.surfaces.cli.session_commands import by_option
 from metier.values.network import HostPattern
 from metier.values.results import Artifact, RunResult
 from metier.values.skill import Skill
@@ -97,7 +95,7 @@ def run_command(
     You are asked before it runs, unless a rule in [permissions] allows it. Without a terminal, pass --yes.
 
     It runs in the current folder, which it can read. What it changes there is dropped unless --write names it, and what
-    it makes is kept: `metier artifacts` lists and fetches it. The home folder is never shown.
+    it makes is kept: `metier session artifacts` lists and fetches it. The home folder is never shown.
 
     With --write alone, new data files such as tables and pictures come back. Put it after the script.
 
@@ -183,9 +181,7 @@ def _read(paths: tuple[str, ...]) -> dict[str, bytes]:
     return found
 
 
-# --- the files that scripts made ---
-
-_NONE: Final = "no script has made a file yet"
+# --- the files that a script made ---
 
 
 class Placed(NamedTuple):
@@ -220,54 +216,6 @@ def report(placed: Placed) -> None:
         click.echo(f"wrote {printable(path)}", err=True)
     for line in placed.refused:
         click.echo(f"not written: {printable(line)}", err=True)
-
-
-@command("artifacts", "metier artifacts", "metier artifacts --session ID --out results")
-@click.argument("names", nargs=-1, metavar="[--] [NAME]...")
-@option("--out DIR", "Write the files into this folder.")
-@option("--force", "Let --out replace files.")
-def artifacts_command(context: Context, names: tuple[str, ...], out: str | None, force: bool) -> int | None:
-    """List the files that scripts made, and fetch them.
-
-    NAME is the path of a file, or the beginning of its digest. Without --out, the bytes of that file go to standard
-    output; of several, those of the latest. Without NAME, --out takes the data files of one --session. What is no data
-    by its name, such as a script or a page, is written only if it is named.
-    """
-    with context.open_store() as store:
-        found = made_files(store, context.session)
-        if names:
-            if out is None and len(names) > 1:
-                raise ConfigError("several files need a folder to be written to", key="--out")
-            found = list({one.path: one for name in names for one in _named_files(found, name)}.values())
-        if out is not None:
-            if not names and context.session is None:
-                raise ConfigError("name a file, or a --session whose files are meant", key="--out")
-            latest = {one.path: store.get_artifact(one.digest) for one in reversed(found)}
-            placed = write_out(latest, out, [glob.escape(one.path) for one in found if names], force=force)
-            if context.as_json:
-                output.json_out(found)
-            report(placed)
-            if not found and not context.quiet:
-                context.note(_NONE)
-            return bool(placed.refused)
-        if context.as_json:
-            output.json_out(found)
-        elif names:
-            click.echo(store.get_artifact(found[0].digest), nl=False)
-        elif found:
-            rows = [(output.moment(one.at_ms), one.skill, one.path, f"{one.size:,}", one.session) for one in found]
-            output.table(("made", "skill", "file", "bytes", "session"), rows)
-        elif not context.quiet:
-            context.note(_NONE)
-    return None
-
-
-def _named_files(found: Sequence[MadeFile], name: str) -> list[MadeFile]:
-    """The files of a name, or with a digest that begins with it, the latest last. There is at least one."""
-    named = [one for one in reversed(found) if one.path == name or (len(name) > 9 and one.digest.startswith(name))]
-    if not named:
-        raise ResourceNotFound(name)
-    return named
 
 
 # --- env: the packages that scripts import ---

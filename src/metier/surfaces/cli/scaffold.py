@@ -1,4 +1,4 @@
-"""`init`, `new` and `install`: a folder for skills, a first skill, and a skill from elsewhere.
+"""`new` and `install`: a folder for skills, a first skill, and a skill from elsewhere.
 
 The invariant: no existing file is changed unless --replace says so, and every new file is named. A skill is checked and
 shown before it is installed.
@@ -40,14 +40,44 @@ class ScaffoldedFiles(Value):
     kept: list[str]
 
 
-@command("init", "metier init", "metier init --profile claude-code")
-def init_command(context: Context) -> None:
-    """Create a folder for the project's skills, and a commented configuration.
+@command(
+    "new",
+    "metier new meeting-minutes",
+    'metier new csv-report --description "Reports on CSV files. Use when ..."',
+    "metier new triage --user",
+    "metier new --project --profile claude-code",
+)
+@click.argument("name", required=False)
+@option("--description TEXT", "What the skill does and when to use it.")
+@option("--user", "Create it for you in every project.")
+@option("--in DIR", "Create it in this folder.", "folder", complete=complete_folder)
+@option("--project", "Prepare the project for skills: a folder for them, and a commented configuration.")
+def new_command(
+    context: Context, name: str | None, description: str | None, user: bool, folder: str | None, project: bool
+) -> None:
+    """Create a skill to start from: SKILL.md, a reference and a script, with comments.
 
-    The profile decides which folder. Existing files are not changed. The project is trusted from then on, unless it had
-    skills or settings before.
+    With --project, the profile decides which folder is made, and existing files are not changed. The project is trusted
+    from then on, unless it had skills or settings before.
     """
+    if (name is None) != project:
+        raise click.UsageError("name a skill, or prepare a project for skills with --project")
     config = context.settings()
+    if name is None:
+        made, kept = _new_project(context, config)
+        _tell(context, config, made, kept, "next: create a skill with `metier new NAME`")
+        return
+    try:
+        made = new_skill(config, name, description, user=user, folder=folder)
+    except SkillExists as error:
+        raise CommandRefusal(error.message, "CONFLICT") from error
+    skill = printable(output.relative(os.path.dirname(made[0]), config.place.cwd))
+    following = f"next: write SKILL.md, then `metier validate --strict {skill}` and `metier check {skill}`"
+    _tell(context, config, made, [], following)
+
+
+def _new_project(context: Context, config: Settings) -> tuple[list[str], list[str]]:
+    """Prepare a project for skills. Returns what was made, and what was there already."""
     project = project_of(config.place.cwd)
     folder, _ = roots.usual(config.profile)
     if not folder:
@@ -68,29 +98,7 @@ def init_command(context: Context) -> None:
         (made if _write(file, text) else kept).append(file)
     if file in made and not theirs:
         trust(config.config_folder, project)
-    _tell(context, config, made, kept, "next: create a skill with `metier new NAME`")
-
-
-@command(
-    "new",
-    "metier new meeting-minutes",
-    'metier new csv-report --description "Reports on CSV files. Use when ..."',
-    "metier new triage --user",
-)
-@click.argument("name")
-@option("--description TEXT", "What the skill does and when to use it.")
-@option("--user", "Create it for you in every project.")
-@option("--in DIR", "Create it in this folder.", "folder", complete=complete_folder)
-def new_command(context: Context, name: str, description: str | None, user: bool, folder: str | None) -> None:
-    """Create a skill to start from: SKILL.md, a reference and a script, with comments."""
-    config = context.settings()
-    try:
-        made = new_skill(config, name, description, user=user, folder=folder)
-    except SkillExists as error:
-        raise CommandRefusal(error.message, "CONFLICT") from error
-    skill = printable(output.relative(os.path.dirname(made[0]), config.place.cwd))
-    following = f"next: write SKILL.md, then `metier validate --strict {skill}` and `metier check {skill}`"
-    _tell(context, config, made, [], following)
+    return made, kept
 
 
 @contextmanager

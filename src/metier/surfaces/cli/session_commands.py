@@ -1,23 +1,14 @@
-"""The operations of a session as commands: what a host would get.
-
-`search`, `prompt`, `load`, `read`, `invoke`, `end-turn`, `output`, `compact`, `tools`, `commands`, `may-use` and
-`call`. Each opens a session, performs one operation and prints its result.
-"""
+"""`search`, `prompt`, `load` and `read`: what a host would get. Each performs one operation of a session."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import click
 
-from metier import limits
 from metier.errors import ConfigError
-from metier.files.json_text import parse_json
-from metier.files.text import blank_controls, printable
-from metier.hosts.formats import Text
-from metier.session.operations import Done
-from metier.session.queries import Allowance, CatalogPrompt, CommandList, SystemPrompt
+from metier.files.text import printable
+from metier.session.queries import CatalogPrompt, SystemPrompt
 from metier.skills import Skills
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_file, complete_skill
@@ -25,18 +16,6 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
 from metier.values.results import Hit, Prompt, SearchResult
 from metier.values.value import Value
-
-
-def standard_input() -> str:
-    """All of standard input as text, within the bound of an operation."""
-    try:
-        text = sys.stdin.read(limits.OPERATION_BYTES + 1)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"standard input is not text in UTF-8: {error.reason} at byte {error.start:,}") from error
-    if len(text) > limits.OPERATION_BYTES:
-        raise ConfigError(f"standard input has more than {limits.OPERATION_BYTES:,} bytes")
-    return text
-
 
 by_option = option(
     "--by",
@@ -293,125 +272,3 @@ def read_command(context: Context, **fields: Any) -> None:
         click.echo(resource.data, nl=False)
     else:
         click.echo(output.safe(resource.text), nl=not resource.text.endswith("\n"))
-
-
-@command(
-    "invoke",
-    'metier invoke "/release-notes v1.0..v1.1"',
-    "echo 'use $csv-profile' | metier invoke -",
-    sessions=True,
-)
-@click.argument("message")
-def invoke_command(context: Context, message: str) -> int:
-    """Show what a user's message calls, as a host would see it; `-` reads it from stdin."""
-    text = standard_input() if message == "-" else message
-    invocation = context.open_session().invoke(text)
-    if context.as_json:
-        output.json_out(invocation)
-        return invocation.skill is None
-    for choice in invocation.choices:
-        click.echo(f"${choice.name} is ambiguous; put one of these paths into the message:", err=True)
-        for candidate in choice.candidates:
-            click.echo(f"  {blank_controls(candidate.path)} ({candidate.scope})", err=True)
-    if invocation.skill is None:
-        click.echo("the message calls no skill", err=True)
-        return 1
-    called = [f"{skill.name}, {skill.path}" for skill in invocation.mentioned]
-    output.facts((*(("skill", one) for one in called), ("message", invocation.message)), whole=("skill",))
-    if invocation.loaded is not None:
-        click.echo("\n" + output.safe(invocation.loaded.text))
-    return 0
-
-
-@command("end-turn", "metier end-turn --session ID", sessions=True)
-def end_turn_command(context: Context) -> None:
-    """Begin the user's next turn: what skills were granted for the last one is gone."""
-    session = context.open_session()
-    session.end_turn()
-    if context.as_json:
-        output.json_out(Done())
-    else:
-        context.hint(f"the turn of session {printable(session.id)} ended")
-
-
-@command("output", "metier output skill-0a1b2c3d4e5f --session ID --grep TODO", sessions=True)
-@click.argument("ref")
-@option("--from N", "The first line, from 1.", "start", type=click.IntRange(1), default=1)
-@option("--to N", "The last line.", "end", type=click.IntRange(1))
-@option("--grep TEXT", "Only the lines that contain this text, with their numbers.")
-def output_command(context: Context, **fields: Any) -> None:
-    """Show again what a session was given, by its ref."""
-    text = context.open_session().output(**fields)
-    context.answer(Text(text), text)
-
-
-@command("compact", "metier compact --session ID --budget 8000", sessions=True)
-@option("--budget N", "At most this many characters.", type=click.IntRange(0), default=limits.COMPACTION_CHARACTERS)
-def compact_command(context: Context, budget: int) -> None:
-    """Show what belongs back into a context that its host compacted."""
-    compaction = context.open_session().compact(budget)
-    if context.as_json:
-        output.json_out(compaction)
-    elif compaction.text:
-        click.echo(output.safe(compaction.text))
-    else:
-        context.hint("the session has loaded nothing; --session names a session")
-
-
-@command("tools", "metier tools --profile remcochat --json", sessions=True)
-@budget_option
-def tools_command(context: Context, budget: int | None) -> None:
-    """List the tools that a model is given.
-
-    --budget limits a list of skills in a description, as in the prompt.
-    """
-    tools = context.open_session().tools(budget)
-    if context.as_json:
-        output.json_out(tools)
-    elif tools:
-        rows = [(tool.name, ", ".join(tool.input_schema["properties"]), tool.description) for tool in tools]
-        output.table(("tool", "arguments", "description"), rows)
-    else:
-        context.hint("no tools are offered")
-
-
-@command("commands", "metier commands --profile omp", sessions=True)
-def commands_command(context: Context) -> None:
-    """List the slash commands that a host may offer to a user, one per skill."""
-    commands = context.open_session().commands()
-    if context.as_json:
-        output.json_out(CommandList(tuple(commands)))
-        return
-    for name in commands:
-        click.echo(printable(name))
-    if not commands:
-        context.hint("no commands are offered: this host has none, or there are no skills here")
-
-
-@command("may-use", 'metier may-use Bash --command "git status"', sessions=True)
-@click.argument("tool")
-@option("--command C", "The command that it would run.", default="")
-def may_use_command(context: Context, tool: str, command: str) -> int:
-    """Say whether a tool of the host may be used now. Exits with 3 if it may not."""
-    answer = Allowance(context.open_session().may_use(tool, command))
-    context.answer(answer, answer.text)
-    return 0 if answer.allowed else 3
-
-
-@command(
-    "call",
-    'metier call skill_load \'{"name": "pdf"}\'',
-    "metier call skill_search - < args.json",
-    sessions=True,
-)
-@click.argument("tool")
-@click.argument("arguments", default="{}", metavar="JSON")
-def call_command(context: Context, tool: str, arguments: str) -> int:
-    """Answer one tool call in the profile's shape. Exits with 1 if the answer is an error."""
-    try:
-        given: Any = parse_json(standard_input() if arguments == "-" else arguments)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the arguments are not JSON: {error}", key="JSON") from error
-    result = context.open_session().call(tool, given)
-    output.json_out(result.as_dict())
-    return 0 if result.ok else 3 if result.rule else 1

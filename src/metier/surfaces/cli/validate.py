@@ -9,6 +9,7 @@ import click
 from metier.authoring import check
 from metier.authoring import lint as authoring
 from metier.authoring.fix import Fix, apply, obstacle, plan
+from metier.authoring.frontmatter_schema import Draft, frontmatter_schema
 from metier.catalog import discover, validate
 from metier.catalog.garbage import no_collection
 from metier.files.text import printable
@@ -66,8 +67,9 @@ class Fixable(Value):
     "metier validate --diff ./skills",
     "metier validate --fix ./skills",
     "metier validate --strict --sarif . > skills.sarif",
+    "metier validate --schema --profile claude-code > skill.schema.json",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @option(
     "--strict",
     "Report every violation of the standard as an error, also unknown keys, and review descriptions, links and "
@@ -78,6 +80,13 @@ class Fixable(Value):
 @option("--diff", "Show what --fix would change, and write nothing.")
 @option("--sarif", "Print SARIF 2.1.0, for code review.")
 @option("--changed", "Check the skills that contain these files, and ignore other files.")
+@option(
+    "--schema [DRAFT]",
+    "Print the JSON Schema of the frontmatter instead, in draft 2020-12 or 07.",
+    is_flag=False,
+    flag_value="2020-12",
+    type=click.Choice(["2020-12", "07"]),
+)
 def validate_command(
     context: Context,
     paths: tuple[str, ...],
@@ -87,6 +96,7 @@ def validate_command(
     diff: bool,
     sarif: bool,
     changed: bool,
+    schema: Draft | None,
 ) -> int:
     """Check a skill, or all skills below a folder. Exits with 1 if one is invalid.
 
@@ -96,8 +106,18 @@ def validate_command(
 
     With --strict and a --profile, keys that this host documents are accepted. What --strict reports as `info` is
     advice, and does not change the exit code.
+
+    The schema accepts everything that `validate` accepts with the same options. It cannot check what is not in the
+    frontmatter, such as the name of the folder.
     """
     config = context.settings()
+    if schema:
+        if paths:
+            raise click.UsageError("--schema checks no files; leave out PATH")
+        output.json_out(frontmatter_schema(config.profile, strict=strict, ascii_only=ascii_only, draft=schema))
+        return 0
+    if not paths:
+        raise click.UsageError("name a skill or a folder")
     rules = validate.strict(config.profile) if strict else config.profile.validation
     if ascii_only:
         rules = replace(rules, name_pattern="ascii", name_breach="error")
