@@ -149,7 +149,7 @@ def _tell_how_to_fetch(files: Sequence[Artifact], session: Session, what: str) -
     if files:
         names = [one.path if one.path.isprintable() else one.digest for one in files]
         words = [] if all(map(is_data, names)) else ["--", *names]
-        line = shlex.join(["metier", "artifacts", "--session", session.id, "--out", "DIR", *words])
+        line = shlex.join(["metier", "session", "artifacts", "--session", session.id, "--out", "DIR", *words])
         click.echo(f"`{line}` fetches {what}", err=True)
 
 
