@@ -75,8 +75,8 @@ A profile has the rules of one host. Choose one with `--profile NAME`, with the 
 Give its path instead of a name.
 """
 COMPARISON = """\
-`name` says how a skill's name relates to its folder, `wins` says whose skill is used if two have one name, and `sure` is
-how many of the rules that a profile sets have a source.
+`name` says how a skill's name relates to its folder, `wins` says whose skill is used if two have one name, and `sure`
+is how many of the rules that a profile sets have a source.
 """
 DIFFERENCES = """\
 Each table has the settings of one subject in which the profiles differ. Every setting is described in
