@@ -317,6 +317,10 @@ def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World
     with serve(world) as process:
         answer = process.stranger.post("/login", data={"token": process.token})
         name, *rest = [part.strip().lower() for part in answer.headers["set-cookie"].split(";")]
+        by_tls = {"x-forwarded-proto": "https"}  # as a proxy in front says it
+        proxied = process.browser().post("/login", data={"token": process.token}, headers=by_tls)
+    assert "secure" not in rest
+    assert "; secure" in proxied.headers["set-cookie"].lower()
     assert name.startswith(f"{COOKIE}_{process.port}=")
     assert process.token.lower() not in name
     assert {"httponly", "samesite=strict", "path=/"} <= set(rest)

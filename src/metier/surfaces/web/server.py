@@ -30,7 +30,7 @@ ENDING_SECONDS: Final = 10
 
 CONNECTIONS: Final = 4_000
 HEADER_BYTES: Final = 64 * limits.KIB
-"""For the first line and the headers of a request."""
+"""For the first line and the headers of a request, while they have not arrived whole."""
 
 SETTLED_SECONDS: Final = 60
 """After that, what is in memory is mostly modules and the catalog, which stay."""
