@@ -152,8 +152,7 @@ class Installer:
             return self._install(request, source, confirm)
         except MetierError as error:
             reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
-            event = InstallRefused(source, reason, str(error), _user_name(), request.name)
-            self._append(event)
+            self._append(InstallRefused(source, reason, str(error), _user_name(), request.name))
             raise
 
     # --- fetching ---
@@ -164,28 +163,32 @@ class Installer:
         return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
 
     def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
-        if _is_remote(request):
-            scheme = request.source.partition("://")[0].lower()
-            bring = plugins.find("metier.sources", scheme) if scheme not in ("http", "https") else None
-            return self._download(request) if bring is None else self._brought(request, bring)
-        if os.path.isdir(source):
+        if not _is_remote(request) and os.path.isdir(source):
             found, left_out = archive.read_folder(source)
             entries = archive.unwrap(found)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source, left_out=left_out)
-        try:
-            data = read_regular(source, limits.ARTIFACT_BYTES)
-        except (OSError, ValueError) as error:
-            raise InstallError(f"{source} cannot be read: {reason_of(error)}", reason="unreadable") from error
-        return _Fetched(archive.unpack(data), source, _compare(digest_of(data), request.digest, source))
+        wanted, kind, scheme = request.digest, "archive", request.source.partition("://")[0].lower()
+        if not _is_remote(request):
+            try:
+                data = read_regular(source, limits.ARTIFACT_BYTES)
+            except (OSError, ValueError) as error:
+                raise InstallError(f"{source} cannot be read: {reason_of(error)}", reason="unreadable") from error
+        elif scheme not in ("http", "https") and (bring := plugins.find("metier.sources", scheme)) is not None:
+            data = self._brought(request, source, bring)
+        else:
+            source, data, wanted, kind = self._download(request)
+        artifact = _compare(digest_of(data), wanted, source)
+        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
+        return _Fetched(entries, source, artifact)
 
-    def _download(self, request: InstallRequest) -> _Fetched:
+    def _download(self, request: InstallRequest) -> tuple[str, bytes, str, str]:
+        """The address, the bytes, the digest that they must have, and the kind of what a URL or an index names."""
         asked: set[str] = set()
 
         def permit(url: str) -> None:
-            self._enforce(
-                Request(TOOL, request.name, fetch.shown(url), digest=request.digest), fetch.origin(url) in asked
-            )
+            place = Request(TOOL, request.name, fetch.shown(url), digest=request.digest)
+            self._enforce(place, answered=fetch.origin(url) in asked)
             asked.add(fetch.origin(url))
 
         client = fetch.Client(request.source, permit)
@@ -193,18 +196,14 @@ class Installer:
         url, digest, kind = request.source, request.digest, "archive"
         if index:
             place, data = client.get(index, limits.INDEX_BYTES)
-            listed = fetch.find(data, place, request.name)
-            if digest and digest != listed.digest:
-                raise InstallError(f"the index has the digest {listed.digest}, not {digest}", reason="digest")
-            url, digest, kind = listed.url, listed.digest, listed.kind
+            url, digest, kind = fetch.find(data, place, request.name)
+            if request.digest and digest != request.digest:
+                raise InstallError(f"the index has the digest {digest}, not {request.digest}", reason="digest")
         url, data = client.get(url, limits.ARTIFACT_BYTES)
-        artifact = _compare(digest_of(data), digest, fetch.shown(url))
-        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
-        return _Fetched(entries, fetch.shown(url), artifact)
+        return fetch.shown(url), data, digest, kind
 
-    def _brought(self, request: InstallRequest, bring: BringArchive) -> _Fetched:
+    def _brought(self, request: InstallRequest, source: str, bring: BringArchive) -> bytes:
         """What a source of an installed package brings. It is an archive like any other: untrusted, and checked."""
-        source = fetch.without_secrets(request.source)
         self._enforce(Request(TOOL, request.name, source, digest=request.digest), answered=False)
         try:
             data = bring(request.source, request.name)
@@ -212,10 +211,9 @@ class Installer:
             raise InstallError(f"{source} cannot be read: {error}", reason="unreachable") from error
         if len(data) > limits.ARTIFACT_BYTES:
             raise InstallError(f"{source} has more than {limits.ARTIFACT_BYTES:,} bytes", reason="too-large")
-        artifact = _compare(digest_of(data), request.digest, source)
-        return _Fetched(archive.unpack(data), source, artifact)
+        return data
 
-    def _enforce(self, request: Request, answered: bool) -> None:
+    def _enforce(self, request: Request, *, answered: bool) -> None:
         """Ask the policy. An answer applies to this install only; a lasting permission is a rule in the settings."""
 
         def answer(asked: Request) -> str:
@@ -224,10 +222,8 @@ class Installer:
 
         decision = self._policy.decide(request)
         if decision.verdict == "deny" and decision.rule is None:
-            missing = (
-                '[permissions] has no rule for it, such as allow = [{ tool = "install", path = "https://host/*" }]'
-            )
-            raise PolicyDenied(TOOL, request.skill_name, missing)
+            example = 'allow = [{ tool = "install", path = "https://host/*" }]'
+            raise PolicyDenied(TOOL, request.skill_name, f"[permissions] has no rule for it, such as {example}")
         self._policy.enforce(request, answer if answered or self._approve is not None else None)
 
     def _allow(self, offer: Offer, *, remote: bool) -> None:

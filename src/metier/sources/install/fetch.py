@@ -33,9 +33,9 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 class Listed(NamedTuple):
     """Where the index of a site says a skill is."""
 
-    kind: Literal["skill-md", "archive"]
     url: str
     digest: str
+    kind: Literal["skill-md", "archive"]
 
 
 # --- URLs ---
@@ -216,4 +216,4 @@ def find(data: bytes, base: str, name: str) -> Listed:
         refuse("bad-index", f"the entry {name} in {shown(base)} has no known type or no url")
     if not is_digest(digest):
         refuse("bad-index", f"the entry {name} in {shown(base)} has no SHA-256 digest")
-    return Listed(kind, urlunsplit(check_url(urljoin(base, url))), digest)
+    return Listed(urlunsplit(check_url(urljoin(base, url))), digest, kind)
