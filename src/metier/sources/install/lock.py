@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -19,12 +19,9 @@ from metier.errors import ConfigError
 from metier.files.beneath import OPEN
 from metier.files.digests import digest_of
 from metier.files.json_text import read_json
-from metier.files.shapes import as_table
 from metier.files.tree import Row, tree_digest
 from metier.sources.install.archive import ArchiveEntry
 from metier.values.value import Value
-
-VERSION: Final = 1
 
 Scope = Literal["user", "project"]
 """Whose lock file it is."""
@@ -50,6 +47,11 @@ class Locked(Value, kw_only=True):
     artifact: str = ""
     before: Before | None = None
     files: tuple[Row, ...]
+
+
+class _LockFile(Value):
+    version: Literal[1]
+    skills: dict[str, Locked]
 
 
 class LockFinding(Value):
@@ -79,7 +81,7 @@ def read(root: str) -> dict[str, Locked]:
     """Read the lock file. A missing file has no skills, an invalid one is an error."""
     file = location(root)
     try:
-        return _skills(read_json(file))
+        return msgspec.convert(read_json(file), _LockFile).skills
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -96,18 +98,11 @@ def installed_from(folder: str) -> str:
     return entry.source if entry is not None else ""
 
 
-def _skills(content: object) -> dict[str, Locked]:
-    table = as_table(content)
-    if table.get("version") != VERSION:
-        raise ValueError(f"its version is {table.get('version')!r}, not {VERSION}")
-    return msgspec.convert(table.get("skills"), dict[str, Locked])  # its error is a `ValueError`
-
-
 def write(root: str, skills: Mapping[str, Locked], temporary: str) -> None:
     """Replace the lock file in one step, through a temporary file on the same disk. Without skills, it is deleted."""
     file = location(root)
     listed = {name: skills[name].as_dict() for name in sorted(skills)}
-    text = json.dumps({"version": VERSION, "skills": listed}, indent=2) + "\n"
+    text = json.dumps({"version": 1, "skills": listed}, indent=2) + "\n"
     try:
         if not skills:
             os.unlink(file)
