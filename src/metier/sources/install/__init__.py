@@ -287,7 +287,7 @@ class Installer:
             locked = lock.Locked(source=source, digest=offer.tree, artifact=offer.artifact, files=lock.rows(entries))
             undo.callback(lock.write, root, listed, temporary)
             lock.write(root, {**listed, offer.name: replace(locked, before=before)}, temporary)
-            placing.put(folder, offer.target)
+            placing.put(folder, offer.target, replaces=offer.replaces)
             undo.callback(placing.take_back, folder, offer.target)
             self._append(
                 SkillInstalled(

@@ -67,10 +67,10 @@ def _remove_stages(root: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def put(folder: str, target: str) -> None:
-    """Rename a staged folder to its place. What was there is in the stage afterwards, at the path of the new one."""
-    if not os.path.lexists(target):
-        os.rename(folder, target)
+def put(folder: str, target: str, *, replaces: bool) -> None:
+    """Rename a staged folder to its place. What it replaces is in the stage afterwards, at the path of the new one."""
+    if not replaces:
+        os.rename(folder, target)  # it fails if another program has put files there meanwhile
         return
     try:
         _exchange(folder, target)
@@ -91,7 +91,7 @@ def put(folder: str, target: str) -> None:
 def take_back(folder: str, target: str) -> None:
     """Undo `put`."""
     if os.path.lexists(folder):
-        put(folder, target)
+        put(folder, target, replaces=True)
     else:
         os.rename(target, folder)
 
