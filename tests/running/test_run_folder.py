@@ -98,7 +98,7 @@ def test_the_command_that_is_printed_fetches_what_out_did_not_write(world: World
     (tmp_path / "results/there.csv").write_text("mine")
     told = run("run", "mixed", "scripts/make.py", "--yes", "--out", str(tmp_path / "results"))
     assert (told.code, content(tmp_path / "results")) == (1, {"good.csv": "'good.csv'", "there.csv": "mine"})
-    (command,) = [text for text in told.err.split("`") if text.startswith("metier artifacts --session")]
+    (command,) = [text for text in told.err.split("`") if text.startswith("metier session artifacts --session")]
     words = [str(tmp_path / "rest") if word == "DIR" else word for word in shlex.split(command)[1:]]
     assert run(*words).code == 0
     fetched = {str(path.relative_to(tmp_path / "rest")) for path in (tmp_path / "rest").rglob("*") if path.is_file()}
