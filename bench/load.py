@@ -61,7 +61,7 @@ def service(name: str, folder: Path, names: list[str], store: str, replicas: int
         for number in range(replicas):
             world = World(folder / f"home-{name}-{number}", folder / "project")
             world.home.mkdir()
-            running.append(stack.enter_context(serve(world, "--rate", "0", store=store, env={"METIER_TOKEN": TOKEN})))
+            running.append(stack.enter_context(serve(world, store=store, env={"METIER_TOKEN": TOKEN})))
         setup = Setup(name, running, names)
         setup.begin(SESSIONS)
         yield setup

@@ -14,7 +14,7 @@ from typing import cast
 import click
 
 from metier.catalog import validate
-from metier.hosts import documentation, profiles
+from metier.hosts import documentation, profiles, roots
 from metier.hosts.documentation import CERTAINTIES, Documentation
 from metier.hosts.schema import RuntimeSettings
 from metier.record import events
@@ -75,8 +75,8 @@ A profile has the rules of one host. Choose one with `--profile NAME`, with the 
 Give its path instead of a name.
 """
 COMPARISON = """\
-`metier profiles --compare` prints this table. `name` says how a skill's name relates to its folder, `wins` says whose
-skill is used if two have one name, and `sure` is how many of the rules that a profile sets have a source.
+`name` says how a skill's name relates to its folder, `wins` says whose skill is used if two have one name, and `sure`
+is how many of the rules that a profile sets have a source.
 """
 DIFFERENCES = """\
 Each table has the settings of one subject in which the profiles differ. Every setting is described in
@@ -229,11 +229,26 @@ def _page(page: str) -> str:
 
 def _comparison(built: list[profiles.Profile], sources: Mapping[str, Documentation]) -> Iterator[str]:
     """A table with a row for each host."""
-    yield f"| {' | '.join(documentation.COLUMNS)} |"
-    yield "|---" * len(documentation.COLUMNS) + "|"
+    yield "| host | folder | home | depth | name | wins | called | sure |"
+    yield "|---" * 8 + "|"
     for profile in built:
-        row = documentation.row(profile, sources[profile.name])
-        yield f"| {' | '.join(f'`{value}`' for value in row)} |"
+        yield f"| {' | '.join(f'`{value}`' for value in _row(profile, sources[profile.name]))} |"
+
+
+def _row(profile: profiles.Profile, told: Documentation) -> Iterator[str]:
+    """The main rules of a host; `COMPARISON` says what the columns mean."""
+    project, home = roots.usual(profile)
+    forms, counts = profile.invocation.forms, told.counts()
+    total = sum(counts.values())
+    wins = "user" if profile.roots and roots.by_priority(profile)[0].at == "home" else "project"
+    yield from (profile.name, project or "-", home or "-", str(profile.discovery.depth or "any"))
+    if profile.validation.name_source == "folder":
+        yield "label"
+    else:
+        yield "=folder" if profile.validation.name_mismatch == "error" else "free"
+    yield {"last": "last", "ambiguous": "both"}.get(profile.collisions.rule, wins)
+    yield forms[0] if forms else "-"
+    yield f"{total - counts.get('assumed', 0)}/{total}"
 
 
 def _sources(told: Documentation) -> Iterator[str]:

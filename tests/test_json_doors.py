@@ -145,7 +145,7 @@ def test_files_of_the_user_and_of_the_project(world: World, number: str) -> None
 
 def test_an_index_a_record_and_a_skill_of_another_server(number: str) -> None:
     with pytest.raises(InstallError, match="not an index"):
-        fetch._entries(f'{{"$schema": "{fetch.SCHEMA}", "skills": [], "x": {number}}}'.encode(), "https://x.example/")
+        fetch.find(f'{{"$schema": "{fetch.SCHEMA}", "skills": [], "x": {number}}}'.encode(), "https://x.example/", "")
     store = MemoryStore()
     with pytest.raises(StoreError, match="not valid JSON"):
         store.import_lines([f'{{"state": "a", "session_id": "s", "version": 1, "value": {number}}}'])

@@ -193,7 +193,7 @@ def test_http_answers_every_nasty_request_and_the_next_call(nasty_world: World) 
 
 @contextlib.contextmanager
 def serving(world: World) -> Generator[httpx2.Client, None, None]:
-    command = [*forking.METIER, "serve", "--port", "0", "--rate", "0", *place(world)]
+    command = [*forking.METIER, "serve", "--port", "0", *place(world)]
     errors = world.home / "stderr"
     with errors.open("wb") as kept, forking.start(command, stderr=subprocess.PIPE) as process:
         deadline = threading.Timer(PATIENCE, process.kill)

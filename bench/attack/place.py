@@ -233,7 +233,7 @@ def web(place: Place) -> Generator[Web, None, None]:
     """`metier serve` with a token, as the identity of the round."""
     token = secrets.token_hex(16)
     surroundings = place.surroundings(METIER_TOKEN=token)
-    child = place.start(["serve", "--port", "0", "--rate", "0", *place.options()], surroundings)
+    child = place.start(["serve", "--port", "0", *place.options()], surroundings)
     errors = Path(surroundings.errors)
     try:
         deadline = time.monotonic() + SECONDS

@@ -28,7 +28,7 @@ _STANDARD = (
         "uvicorn.loops.asyncio",
         "anyio._backends._asyncio",
     ),
-    *("uvicorn.protocols.http.h11_impl", "uvicorn.protocols.http.httptools_impl", "uvicorn.loops.auto"),
+    *("uvicorn.protocols.http.h11_impl", "uvicorn.loops.auto"),
     *("uvicorn.protocols.websockets.auto", "uvicorn.protocols.http.auto"),
 )
 

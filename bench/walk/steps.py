@@ -152,21 +152,21 @@ def command_of(asked: Asked, chance: random.Random) -> Sequence[str] | None:
             yes = ["--yes"] if chance.random() < 0.6 else []
             words = ["run", *flags, *yes, params["name"], params["script"], "--", *params.get("arguments", ())]
         case "output":
-            words = ["output", "--", params["ref"]]
+            words = ["session", "output", "--", params["ref"]]
         case "compact":
-            words = ["compact", f"--budget={params['budget']}"]
+            words = ["session", "compact", f"--budget={params['budget']}"]
         case "invoke":
-            words = ["invoke", "--", params["message"]]
+            words = ["session", "invoke", "--", params["message"]]
         case "end_turn":
-            words = ["end-turn"]
+            words = ["session", "end-turn"]
         case "call":
-            words = ["call", "--", params["tool"], json.dumps(params["args"])]
+            words = ["session", "call", "--", params["tool"], json.dumps(params["args"])]
         case "prompt":
             words = ["prompt"]
         case "may_use":
-            words = ["may-use", f"--command={params['command']}", "--", params["tool"]]
+            words = ["session", "may-use", f"--command={params['command']}", "--", params["tool"]]
         case _:
-            words = ["tools"]
+            words = ["session", "tools"]
     try:
         whole = "".join(words).encode()
     except UnicodeEncodeError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from metier.policy.decide import Policy, Rule
     from metier.policy.question import Question
     from metier.record.store import Store, open_store
-    from metier.record.usage import ContextCharacters, SkillUsage, Usage, usage
+    from metier.record.usage import SkillUsage, Usage, usage
     from metier.running.sandbox import Runner
     from metier.running.sandbox.container import ContainerRunner
     from metier.search import CatalogRanker, Ranker, Reranker
@@ -75,7 +75,7 @@ _HOMES = {
     "metier.hosts.formats": "HostFormats",
     "metier.values.skill": "Changes Counts Diagnostic Root Shadowed Skill Skipped",
     "metier.record.store": "Store open_store",
-    "metier.record.usage": "ContextCharacters SkillUsage Usage usage",
+    "metier.record.usage": "SkillUsage Usage usage",
     "metier.values.results": (
         "AmbiguousMention Artifact ChangedFile Compaction Fit Hit IndexProgress LikeIt SearchResult Invocation "
         "Loaded Prompt Request Resource RunResult Tool ToolResult"
@@ -102,7 +102,6 @@ __all__ = [
     "Compaction",
     "ConfigError",
     "ContainerRunner",
-    "ContextCharacters",
     "Counts",
     "Diagnostic",
     "Files",

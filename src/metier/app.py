@@ -87,8 +87,8 @@ class App:
         self.config = resolve(cwd, overrides=settings, profile=profile, home=home)
         if self.config.telemetry and telemetry.active is None:
             traced = telemetry.enable()
-            if traced.unheard:
-                _LOG.warning("telemetry is on, but nobody hears it: this process has set up no OpenTelemetry SDK")
+            if traced.dropped:
+                _LOG.warning("telemetry is on, but no OpenTelemetry SDK is configured")
         self.store = (
             store if store is not None and not isinstance(store, str) else open_store(store or self.config.store)
         )

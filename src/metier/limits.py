@@ -168,6 +168,3 @@ ANSWER_SECONDS: Final = 300
 
 OPEN_QUESTIONS: Final = 100
 """Questions to clients of one server that can be open at once. Each holds a thread."""
-
-REQUESTS_PER_SECOND: Final = 500.0
-"""Requests from one address that a server answers, unless it is started with another rate."""

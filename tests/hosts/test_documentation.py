@@ -135,18 +135,6 @@ def test_the_rules_of_a_host_are_shown_with_their_sources(run: Run) -> None:
     }
 
 
-def test_the_comparison_has_a_short_line_for_each_host(run: Run) -> None:
-    lines = run("profiles", "--compare").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["HOST", *profiles.BUILT_IN]
-    assert max(map(len, lines)) <= 80
-    assert "…" not in "".join(lines)
-    assert ["windsurf", ".windsurf/skills", "1", "free", "project", "@name", "8/14"] in [line.split() for line in lines]
-    rows = {row["host"]: row for row in run("profiles", "--compare", "--json").json}
-    assert rows["claude-code"]["name"] == "label"
-    assert [rows[host]["wins"] for host in ("amp", "cline", "codex", "mycodeagent")] == ["user", "user", "both", "last"]
-    assert rows["windsurf"]["home"] == "~/.codeium/windsurf/skills"
-
-
 # --- how sure a verdict is
 
 

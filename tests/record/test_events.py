@@ -294,7 +294,7 @@ def test_python_the_command_line_and_json_rpc_leave_the_same_frames(world: World
                     Dispatcher(app).handle(json.dumps(message))
                 else:
                     shared = ["--session", "s", "--store", url, "--cwd", str(world.project), "--home", str(world.home)]
-                    CliRunner().invoke(cli, ["call", tool, json.dumps(arguments), *shared])
+                    CliRunner().invoke(cli, ["session", "call", tool, json.dumps(arguments), *shared])
             kept = [f for f in app.store.read("s") if f["type"] not in ("session_started", "skill_catalog_updated")]
         ids = {"id": "", "op": "", "life": "", "chain": "", "timestamp_ms": 0, "seq": 0}
         trails[surface] = [canonical({**frame, **{key: ids[key] for key in ids if key in frame}}) for frame in kept]

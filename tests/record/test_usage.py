@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import pytest
 
 from metier import BadArguments, MetierError, PolicyDenied, SkillNotFound, SkillUsage, StoreError, Usage, replay, usage
-from metier.record import session_usage
+from metier.record import usage as counting
 from metier.record.store import Store
 from metier.record.store.memory import MemoryStore
 from metier.running.sandbox import Outcome
@@ -68,41 +68,35 @@ def test_every_step_from_the_offer_to_the_run_is_counted_with_its_characters(lib
     counted = usage(store)
     used, idle = of(counted, "used"), of(counted, "idle")
     assert (used.sessions, used.offered, used.found) == (1, 1, 1)
-    assert (used.loaded, used.loaded_by_model, used.loaded_by_user, used.loaded_again) == (2, 2, 0, 1)
-    assert (idle.loaded, idle.loaded_by_model, idle.loaded_by_user) == (1, 0, 1)
-    assert (used.read, used.ran, used.run_refused, used.refused) == (1, 1, 0, 1)
-    assert (idle.ran, idle.run_refused, idle.refused) == (0, 1, 0)
+    assert (used.loaded, used.read, used.ran, used.refused) == (2, 1, 1, 1)
+    assert (idle.loaded, idle.read, idle.ran, idle.refused) == (1, 0, 0, 1)
     assert (of(counted, "no").offered, of(counted, "no").loaded, of(counted, "no").refused) == (0, 0, 1)
     assert "nowhere" not in [one.name for one in counted.skills], "a model can ask for any text"
-    part = used.characters
-    assert part.description == len(entry(prompt, "used"))
-    assert part.body == len(load.text) + len(again.text) + len(whole.text)
-    assert (part.resources, part.output) == (len(read.text), len(ran.text))
+    its_own = (entry(prompt, "used"), load.text, again.text, whole.text, read.text, ran.text)
+    assert used.characters == sum(map(len, its_own))
     listed = prompt.removeprefix("Be kind.\n\n")
     rest = (found, outside.text, refused.text, str(denied.value), unknown.text)
     texts = (load.text, again.text, whole.text, read.text, ran.text, other.text, *rest)
     assert counted.characters == len(listed) + sum(map(len, texts))
-    assert used.share == part.total / counted.characters
-    assert used.tokens == part.total // 4
+    assert used.share == used.characters / counted.characters
+    assert used.tokens == used.characters // 4
     started = next(frame for frame in reversed(session.events) if frame["type"] == "tool_started")
     assert used.last_used_ms == started["timestamp_ms"]
     assert of(counted, "no").last_used_ms is None
 
 
-def test_what_was_offered_and_never_loaded_and_loaded_without_an_offer_are_named(library: World) -> None:
+def test_what_was_offered_and_never_loaded_is_named(library: World) -> None:
     store = MemoryStore()
     sessions = [opened(library, store) for _ in range(3)]
     for session in sessions:
         session.prompt()
         session.call("skill_load", {"name": "used"})
     sessions[0].load("hidden")
-    opened(library, store, preload=["hidden"]).prompt()  # the host put it there, so no list needs it
-    opened(library, store).load("hidden")  # no model was shown a list here, so nothing is missing from one
+    opened(library, store).load("hidden")
     counted = usage(store)
-    assert [one.name for one in counted.never_loaded] == ["idle"]
-    assert [(one.name, one.unoffered) for one in counted.unoffered] == [("hidden", 1)]
-    assert (of(counted, "idle").offered, of(counted, "hidden").offered) == (4, 0)
-    assert (counted.sessions, counted.sessions_without_lists) == (5, 1)
+    assert counted.never_loaded == ("idle",)
+    assert (of(counted, "idle").offered, of(counted, "hidden").offered) == (3, 0)
+    assert counted.sessions == 4
 
 
 def test_a_list_that_grows_counts_once_and_each_skill_where_it_was_longest(library: World) -> None:
@@ -115,7 +109,7 @@ def test_a_list_that_grows_counts_once_and_each_skill_where_it_was_longest(libra
     assert len(store.read(types=("skills_offered",))) == 2
     assert len(short.text) < len(long.text)
     assert counted.characters == len(long.text)
-    assert of(counted, "used").characters.description == len(entry(long.text, "used"))
+    assert of(counted, "used").characters == len(entry(long.text, "used"))
     assert of(counted, "used").offered == 1
 
 
@@ -128,9 +122,9 @@ def test_preloaded_skills_and_those_of_every_prompt_count_as_instructions(librar
     session.system_prompt()
     counted = usage(store)
     used, always = of(counted, "used"), of(counted, "always")
-    assert (used.loaded, used.preloaded, used.loaded_by_user, used.unoffered) == (1, 1, 0, 0)
-    assert used.characters.body == len(session.preloaded[0].text)
-    assert always.characters.body > len("# Always")
+    assert used.loaded == 1
+    assert used.characters > len(session.preloaded[0].text)
+    assert always.characters > len("# Always")
     assert (always.offered, always.loaded) == (1, 0)
 
 
@@ -142,7 +136,7 @@ def test_a_message_is_no_text_of_metier_and_no_load_where_the_host_only_names_th
     assert session.invoke("use $used now").skill is not None
     counted = usage(store)
     assert counted.characters == 0
-    assert (of(counted, "used").loaded, of(counted, "used").loaded_by_user) == (0, 0)
+    assert counted.skills == ()
 
 
 def test_a_refusal_counts_only_for_skills_that_there_are(library: World) -> None:
@@ -191,7 +185,7 @@ def test_skills_are_sorted_by_what_is_asked(library: World) -> None:
     assert orders["last"][0] == "idle"
     assert orders["name"] == sorted(orders["name"])
     assert [one.offered for one in usage(store, sort="offered").skills] == [2, 2]
-    sizes = [one.characters.total for one in usage(store).skills]
+    sizes = [one.characters for one in usage(store).skills]
     assert sizes == sorted(sizes, reverse=True)
     sort: Any = "nonsense"
     with pytest.raises(BadArguments, match="sort must be one of context, loaded"):
@@ -206,8 +200,8 @@ def test_a_redacted_record_has_counts_and_no_characters(library: World) -> None:
     with pytest.raises(PolicyDenied):
         used.load("no")
     counted = usage(store)
-    assert [(one.name, one.loaded, one.characters.total) for one in counted.skills] == [("used", 1, 0)]
-    assert (counted.sessions_without_texts, counted.sessions_without_lists) == (2, 2)
+    assert [(one.name, one.loaded, one.characters) for one in counted.skills] == [("used", 1, 0)]
+    assert counted.sessions_without_texts == 2
 
 
 def test_a_long_session_is_read_in_pages(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +222,7 @@ def test_a_long_session_is_read_in_pages(library: World, monkeypatch: pytest.Mon
         return frames
 
     monkeypatch.setattr(store, "read", paged)
-    monkeypatch.setattr(session_usage, "_PAGE", 2)
+    monkeypatch.setattr(counting, "_PAGE", 2)
     assert usage(store).as_dict() == whole
     assert largest == 2
 

@@ -1,21 +1,31 @@
 """Counts what sessions did with skills: offered, found, loaded, read, ran and refused, and their share of the context.
 
-Everything comes from the record of a store, one session at a time, so that a store of any size can be counted. What a
-record does not say is not guessed: the result counts the sessions without a list of offered skills, and those whose
-texts were not kept. Skills are counted by name.
+Everything comes from the record of a store, one session at a time and in pages, so that a store of any size can be
+counted. What a record does not say is not guessed: the result counts the sessions whose texts were not kept. Skills are
+counted by name. The text that an operation returned counts to the skill that the operation loaded, read or ran.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from metier.errors import BadArguments, StoreError
-from metier.record.events import is_internal
-from metier.record.session_usage import SessionUsage, SkillTally, Texts, of_session
-from metier.record.store import Store, open_store
+from msgspec import Struct
+
+from metier.catalog.snapshot import names_by_path
+from metier.errors import BadArguments, MetierError, StoreError
+from metier.files.json_text import parse_json
+from metier.files.shapes import as_table, is_items
+from metier.files.text import from_utf8
+from metier.files.urls import parse_url
+from metier.record.events import SkillsOffered, is_internal, offers_stream
+from metier.record.offers import read_offer
+from metier.record.state import ref_of
+from metier.record.store import Frame, Store, open_store
 from metier.record.writer import system_clock
-from metier.values.value import Count, Value
+from metier.values.value import Count, Value, field
 
 TOKEN_CHARACTERS: Final = 4
 """The characters of a token, by a rule of thumb for English text."""
@@ -25,29 +35,28 @@ SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 """What skills can be sorted by."""
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-class ContextCharacters(Value):
-    """The characters that went into the context: of lists, of instructions, of other files, and of script output."""
-
-    json_keys = ("description", "body", "resources", "output", "total")
-
-    description: Count = 0
-    body: Count = 0
-    resources: Count = 0
-    output: Count = 0
-
-    @property
-    def total(self) -> Count:
-        return self.description + self.body + self.resources + self.output
+_PAGE: Final = 1_000
+"""The events that are read at once."""
+_REFUSED: Final = frozenset(("PolicyDenied", "ACCESS_DENIED", "PERMISSION_DENIED", "PathEscape", "ScriptRefused"))
+"""The codes of errors that refuse something to a host or a model."""
+_ABOUT_SKILLS: Final = {
+    "skill_loaded": "loaded",
+    "skill_resource_read": "read",
+    "tool_started": "ran",
+    "skill_resource_refused": "refused",
+    "tool_failed": "refused",
+}
+_TYPES: Final = (
+    *("session_started", "session_called", "session_returned", "skill_catalog_updated", "skills_searched"),
+    *_ABOUT_SKILLS,
+)
 
 
 class SkillUsage(Value, kw_only=True):
     """What sessions did with the skills of one name."""
 
     json_keys = (
-        "name", "sessions", "offered", "found", "loaded", "loaded_by_model", "loaded_by_user", "preloaded",
-        "loaded_again", "unoffered", "read", "ran", "run_refused", "refused", "characters", "tokens",
+        "name", "sessions", "offered", "found", "loaded", "read", "ran", "refused", "characters", "tokens",
         "share=_rounded_share", "last_used_ms",
     )  # fmt: skip
 
@@ -59,20 +68,13 @@ class SkillUsage(Value, kw_only=True):
     found: Count
     """How often a search found it."""
     loaded: Count
-    loaded_by_model: Count
-    loaded_by_user: Count
-    preloaded: Count
-    loaded_again: Count
-    """The loads that gave only a reminder, because the text had been given before."""
-    unoffered: Count
-    """The sessions that loaded it although no list that their model was shown has it."""
+    """How often it was loaded, reminders included."""
     read: Count
     ran: Count
-    run_refused: Count
-    """The scripts that did not start: policy, a check or a missing sandbox refused them."""
     refused: Count
-    """The loads and reads that were refused."""
-    characters: ContextCharacters
+    """The loads, reads and runs that policy, a check or a missing sandbox refused."""
+    characters: Count
+    """The characters of its descriptions, instructions, files and script output that went into contexts."""
     share: float
     """Its part of all characters that Metier put into the contexts of the counted sessions, from 0 to 1."""
     last_used_ms: int | None
@@ -85,51 +87,30 @@ class SkillUsage(Value, kw_only=True):
     @property
     def tokens(self) -> Count:
         """An estimate: a token is taken to have four characters."""
-        return self.characters.total // TOKEN_CHARACTERS
-
-
-_COUNTS: Final = tuple(name for name, kind in SkillUsage.__annotations__.items() if kind is Count)
+        return self.characters // TOKEN_CHARACTERS
 
 
 class Usage(Value, kw_only=True):
     """What the counted sessions did with skills. Characters are those that Metier put into their contexts."""
 
-    json_keys = (
-        "sessions", "sessions_without_lists", "sessions_without_texts", "characters", "tokens", "skills",
-        "never_loaded=_never_loaded", "unoffered=_unoffered",
-    )  # fmt: skip
+    json_keys = ("sessions", "sessions_without_texts", "characters", "tokens", "skills", "never_loaded")
 
     sessions: Count
     skills: tuple[SkillUsage, ...]
     characters: Count
     """All characters, including search results, refusals and the headings of lists, which belong to no skill."""
-    sessions_without_lists: Count
-    """The sessions whose record has no list of offered skills: no model was shown one."""
     sessions_without_texts: Count
     """The sessions with texts that were not kept, so that their characters are not counted."""
 
     @property
-    def never_loaded(self) -> tuple[SkillUsage, ...]:
+    def never_loaded(self) -> tuple[str, ...]:
         """The skills that models were shown and nobody loaded, those that took the most characters first."""
         found = [one for one in self.skills if one.offered and not one.loaded]
-        return tuple(sorted(found, key=lambda one: (-one.characters.total, one.name)))
-
-    @property
-    def unoffered(self) -> tuple[SkillUsage, ...]:
-        """The skills that were loaded without being in a list that the model was shown."""
-        return tuple(one for one in self.skills if one.unoffered)
+        return tuple(one.name for one in sorted(found, key=lambda one: (-one.characters, one.name)))
 
     @property
     def tokens(self) -> Count:
         return self.characters // TOKEN_CHARACTERS
-
-    @property
-    def _never_loaded(self) -> list[str]:
-        return [one.name for one in self.never_loaded]
-
-    @property
-    def _unoffered(self) -> list[str]:
-        return [one.name for one in self.unoffered]
 
 
 def usage(
@@ -163,9 +144,8 @@ def usage(
         if not summaries:
             hint = "`metier session store stats` lists the latest sessions"
             raise StoreError(f"there is no session {session!r}", reason="invalid", hint=hint)
-    texts = Texts(store)
-    counted = (of_session(texts, one.id) for one in summaries if one.last_ms >= after)
-    return together(counted, skill=skill, sort=sort)
+    counter = SessionCounter(store)
+    return together((counter.count(one.id) for one in summaries if one.last_ms >= after), skill=skill, sort=sort)
 
 
 def since_ms(since: datetime | timedelta | str) -> int:
@@ -187,45 +167,183 @@ def _parsed(text: str) -> datetime | timedelta:
         raise BadArguments(message, field="since") from error
 
 
-def together(sessions: Iterator[SessionUsage], *, skill: str | None = None, sort: Sort = "context") -> Usage:
+# --- one session ---
+
+
+class SessionUsage(Struct):
+    """What one session did with skills."""
+
+    surface: str = ""
+    counts: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    """By the name of the skill and of the field of `SkillUsage`."""
+    last_used_ms: dict[str, int] = field(default_factory=dict[str, int])
+    characters: int = 0
+    has_texts: bool = True
+
+    def add(self, name: str, what: str, number: int = 1) -> None:
+        self.counts.setdefault(name, Counter())[what] += number
+
+
+class SessionCounter:
+    """Counts the sessions of a store. The latest texts are kept in memory."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._length = lru_cache(4_096)(self._read_length)
+        self._catalog = lru_cache(16)(self._read_catalog)
+
+    def count(self, session_id: str) -> SessionUsage:
+        found, names, refs, calls = SessionUsage(), dict[str, str](), dict[str, str](), dict[str, _Call]()
+        after = -1
+        while frames := self._store.read(session_id, session_id, _TYPES, after, limit=_PAGE):
+            for frame in frames:
+                try:
+                    self._take(frame, found, names, refs, calls)
+                except LookupError:
+                    found.has_texts = False
+            after = int(frames[-1]["seq"])
+        self._take_lists(session_id, found)
+        return found
+
+    def _read_length(self, digest: str) -> int:
+        return len(from_utf8(self._data(digest)))
+
+    def _read_catalog(self, digest: str) -> Mapping[str, str]:
+        return names_by_path(from_utf8(self._data(digest)))
+
+    def _data(self, digest: str) -> bytes:
+        """What an artifact says. Raises `LookupError` where the store has not kept it."""
+        try:
+            return self._store.get_artifact(digest)
+        except StoreError as error:
+            if error.reason != "missing-artifact":
+                raise
+            raise LookupError(digest) from error
+
+    def _take(
+        self,
+        frame: Frame,
+        found: SessionUsage,
+        names: dict[str, str],
+        refs: dict[str, str],
+        calls: dict[str, "_Call"],
+    ) -> None:
+        """Count an event. `names` are those of skills by path, `refs` those of skills whose text has a ref."""
+        kind, call = frame["type"], calls.get(frame.get("op", "")) or _Call()
+        if kind == "session_started":
+            found.surface = found.surface or str(frame.get("surface", ""))
+        elif kind == "session_called":
+            calls[str(frame["id"])] = _call(frame, refs)
+        elif kind == "skill_catalog_updated" and frame.get("snapshot"):
+            names.update(self._catalog(str(frame["snapshot"])))
+        elif kind == "skills_searched":
+            hits = as_table(parse_json(from_utf8(self._data(str(frame["hits"]))))).get("hits")
+            for path in (hit[0] for hit in (hits if is_items(hits) else ()) if is_items(hit) and hit):
+                if path in names:
+                    found.add(names[str(path)], "found")
+        elif kind == "session_returned":
+            calls.pop(frame.get("op", ""), None)
+            asked = names.get(call.asked, call.asked)
+            if frame.get("code") in _REFUSED and not call.refused and asked in names.values():
+                found.add(asked, "refused")
+            # What is lost nobody got, and a message that loads nothing is the user's own.
+            if frame.get("status") != "lost" and (call.operation != "invoke" or call.skill):
+                self._add_text(found, call.skill, str(frame["output"]))
+        elif isinstance(name := frame.get("name"), str):
+            what = _ABOUT_SKILLS[kind]
+            call.refused |= what == "refused"
+            if kind == "tool_failed" and call.skill:
+                return  # the script ran, and was stopped at a limit
+            found.add(name, what)
+            if what == "refused":
+                return
+            found.last_used_ms[name] = max(found.last_used_ms.get(name, 0), int(frame["timestamp_ms"]))
+            if kind == "skill_loaded":
+                refs[ref_of(str(frame["output"]))] = name
+            if frame.get("preloaded"):  # it stands in the prompt, and no operation returns it
+                self._add_text(found, name, str(frame["output"]))
+            else:
+                call.skill = name
+
+    def _add_text(self, found: SessionUsage, name: str, digest: str) -> None:
+        characters = self._length(digest)
+        found.characters += characters
+        if name:
+            found.add(name, "characters", characters)
+
+    def _take_lists(self, session_id: str, found: SessionUsage) -> None:
+        """Count what the model was shown. A list that is shown again replaces the one before in the context."""
+        lists, entries = Counter[str](), Counter[tuple[str, str]]()
+        for frame in self._store.read(session_id, offers_stream(session_id), (SkillsOffered.type,)):
+            try:
+                skills = read_offer(self._data(str(frame["digest"])))
+            except LookupError:
+                found.has_texts = False
+                continue
+            place, sizes = str(frame["place"]), Counter[str]()
+            lists[place] = max(lists[place], int(frame["characters"]))
+            for one in skills:  # several may have one name
+                sizes[one.name] += one.characters or 0
+            for name, size in sizes.items():
+                entries[place, name] = max(entries[place, name], size)
+        found.characters += lists.total()
+        for (_, name), size in entries.items():
+            found.add(name, "characters", size)
+            found.counts[name]["offered"] = 1
+
+
+class _Call(Struct):
+    """An operation that has not returned yet."""
+
+    operation: str = ""
+    asked: str = ""
+    """The name or the path of the skill that it asked for. A model can write any text there."""
+    skill: str = ""
+    """The skill that it loaded, read or ran, or whose text it returns again."""
+    refused: bool = False
+
+
+def _call(frame: Frame, refs: Mapping[str, str]) -> _Call:
+    given = as_table(frame.get("args"))
+    given = {**as_table(given.get("arguments")), **given}
+    asked = next((text for key in ("name", "path") if isinstance(text := given.get(key), str) and text), "")
+    with contextlib.suppress(MetierError):
+        asked = parse_url(asked)[0]
+    return _Call(str(frame.get("operation", "")), asked, refs.get(str(given.get("ref")), ""))
+
+
+# --- all sessions ---
+
+
+def together(sessions: Iterable[SessionUsage], *, skill: str | None = None, sort: Sort = "context") -> Usage:
     """The usage of sessions, each of which is dropped when it is counted."""
-    skills: dict[str, SkillTally] = {}
-    counted: Counter[str] = Counter()
+    counts, last, total = dict[str, Counter[str]](), dict[str, int](), Counter[str]()
     for one in sessions:
-        counted["sessions"] += 1
-        counted["without_lists"] += not one.has_lists
-        counted["without_texts"] += not one.has_texts
-        counted["characters"] += one.characters
-        for name, tally in one.skills.items():
-            known = skills.setdefault(name, SkillTally())
-            known.counts.update(tally.counts)
-            known.counts["sessions"] += 1
-            known.characters.update(tally.characters)
-            known.last_used_ms = max(known.last_used_ms, tally.last_used_ms)
-    found = [_skill_usage(name, tally, counted["characters"]) for name, tally in skills.items()]
+        total.update(sessions=1, without_texts=not one.has_texts, characters=one.characters)
+        for name, counted in one.counts.items():
+            counts.setdefault(name, Counter()).update(counted, sessions=1)
+            last[name] = max(last.get(name, 0), one.last_used_ms.get(name, 0))
+    skills = [
+        SkillUsage(
+            name=name,
+            **{key: counted[key] for key, kind in SkillUsage.__annotations__.items() if kind is Count},
+            share=counted["characters"] / total["characters"] if total["characters"] else 0.0,
+            last_used_ms=last[name] or None,
+        )
+        for name, counted in counts.items()
+        if skill in (None, name)
+    ]
     return Usage(
-        sessions=counted["sessions"],
-        skills=tuple(sorted((one for one in found if skill in (None, one.name)), key=lambda one: _order(one, sort))),
-        characters=counted["characters"],
-        sessions_without_lists=counted["without_lists"],
-        sessions_without_texts=counted["without_texts"],
-    )
-
-
-def _skill_usage(name: str, tally: SkillTally, all_characters: int) -> SkillUsage:
-    characters = ContextCharacters(**{name: tally.characters[name] for name in ContextCharacters.__struct_fields__})
-    return SkillUsage(
-        name=name,
-        **{key: tally.counts[key] for key in _COUNTS},
-        characters=characters,
-        share=characters.total / all_characters if all_characters else 0.0,
-        last_used_ms=tally.last_used_ms or None,
+        sessions=total["sessions"],
+        skills=tuple(sorted(skills, key=lambda one: _order(one, sort))),
+        characters=total["characters"],
+        sessions_without_texts=total["without_texts"],
     )
 
 
 def _order(one: SkillUsage, sort: Sort) -> tuple[int, str]:
     by: Mapping[Sort, int] = {
-        "context": one.characters.total,
+        "context": one.characters,
         "loaded": one.loaded,
         "offered": one.offered,
         "last": one.last_used_ms or 0,

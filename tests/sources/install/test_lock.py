@@ -64,7 +64,7 @@ def test_verify_leaves_nothing_out(world: World) -> None:
         "lib/__pycache__/ was added",
         "lib/__pycache__/a.cpython-311.pyc was added",
         "node_modules/ was added",
-        "node_modules/x was added",
+        "node_modules/x/ was added",
         "pipe was added and is neither a file nor a folder",
     )
 

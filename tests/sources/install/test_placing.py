@@ -1,5 +1,6 @@
-"""A skill is replaced in one step, and an install that is killed is finished or undone by the next one."""
+"""A skill is replaced in one step, and an install that is killed leaves the old skill or the new one."""
 
+import errno
 import json
 import os
 import signal
@@ -11,16 +12,15 @@ from typing import Final
 import pytest
 
 import forking
-from metier.hosts.settings import resolve
-from metier.record.store import open_store
-from metier.sources.install import Installer, InstallRequest, placing
+from metier.errors import InstallError
+from metier.sources.install import InstallRequest, placing
 from sources.install.places import place
 from worlds import World
 
 INSTALL: Final = """
 import os, random, signal, sys
 from metier.hosts.settings import resolve
-from metier.sources.install import Installer, InstallRequest, lock, placing
+from metier.sources.install import Installer, InstallRequest, archive, lock, placing
 from metier.record.store import open_store
 
 project, home, *words = sys.argv[1:]
@@ -49,12 +49,11 @@ def versions(world: World) -> tuple[Path, Path]:
 
 
 def remains(world: World) -> list[str]:
-    """What is neither a skill nor the lock file: staging folders, temporary files and journals."""
-    folders = (world.home / ".agents", world.home / ".config/metier/installing")
-    return [name for folder in folders if folder.exists() for name in os.listdir(folder) if name not in _ALLOWED]
+    """What is neither a skill nor the lock file: stages."""
+    return sorted(set(os.listdir(world.home / ".agents")) - {"skills", "skills.lock.json"})
 
 
-_ALLOWED: Final = ("skills", "skills.lock.json")
+INTERRUPTED: Final = "its install was interrupted; install it again"
 
 
 def test_a_reader_in_another_process_finds_the_old_skill_or_the_new_one_at_every_moment(world: World) -> None:
@@ -102,44 +101,47 @@ print(reads, "".join(sorted(seen)))
 
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize(
-    ("step", "happened"),
+    ("step", "is_new", "told"),
     [
-        ("archive.write", False),
-        ("placing.write_journal", False),
-        ("placing.put", False),
-        ("lock.write", True),
-        ("Installer._append", True),
-        ("placing.remove_journal", True),
+        ("archive.write = die", False, False),
+        ("lock.write = die", False, False),
+        ("placing.put = die", False, True),
+        ("Installer._append = die", True, True),
+        ("Installer._append = lambda *_: setattr(lock, 'write', die)", True, True),
     ],
 )
-def test_an_install_that_is_killed_before_a_step_is_finished_or_undone(
-    world: World, step: str, happened: bool, fresh: bool
+def test_an_install_that_is_killed_before_a_step_leaves_the_old_skill_or_the_new_one(
+    world: World, step: str, is_new: bool, told: bool, fresh: bool
 ) -> None:
     first, second = versions(world)
-    url = str(world.home / "record.db")
+    here = place(world)
     if not fresh:
-        assert run(world, "install(words[0], words[1])", first, url).returncode == 0
-    killed = run(world, f"import metier.sources.install.archive as archive\n{step} = die\ninstall(*words)", second, url)
+        here.take(first)
+    killed = run(world, f"{step}\ninstall(words[0])", second)
     assert killed.returncode == -signal.SIGKILL
-    expected = "b" if happened else "" if fresh else "a"
-    which = world.home / ".agents/skills/probe/which"
+    expected = "b" if is_new else "" if fresh else "a"
+    which = here.skills / "probe/which"
     assert (which.read_text() if which.exists() else "") == expected
     assert [skill.name for skill in world.discover()] == ([] if not expected else ["probe"])
-    told = run(world, "print(Installer(resolve(project, home=home), open_store('memory:')).verify())")
-    assert ("interrupted" in told.stdout) == happened, told
+    assert len(remains(world)) == 1
 
     world.skill("other")
-    assert run(world, "install(*words)", world.project / "other", url).returncode == 0
+    here.take(world.project / "other")
     assert remains(world) == []
-    with open_store(url) as store:
-        findings = Installer(resolve(world.project, home=world.home), store).verify()
-        trees = [frame["tree"] for frame in store.read("installs") if frame["name"] == "probe"]
-    assert {finding.name: finding.problems for finding in findings} == dict.fromkeys(
-        ["other", "probe"] if expected else ["other"], ()
-    )
-    locked = json.loads((world.home / ".agents/skills.lock.json").read_text())["skills"]
-    assert trees[-1:] == ([locked["probe"]["digest"]] if expected else [])
-    assert len(trees) == len(set(trees)), "an event was written twice"
+    found = {finding.name: finding.problems for finding in here.installer.verify()}
+    assert found.get("probe", ()) == ((INTERRUPTED,) if told else ())
+    if expected and told:
+        which.write_text("c")
+        assert here.installer.verify()[1].problems[0] == INTERRUPTED
+        assert "which was changed" in here.installer.verify()[1].problems
+        which.write_text(expected)
+        locked = json.loads((world.home / ".agents/skills.lock.json").read_text())["skills"]["probe"]
+        present = locked["digest"] if is_new else locked["before"]["digest"]
+        here.take(first, replace=True)
+        assert here.record()[-1]["replaced"] == present
+    here.take(second, replace=True)
+    assert [finding.problems for finding in here.installer.verify()] == [(), ()]
+    assert "before" not in (world.home / ".agents/skills.lock.json").read_text()
 
 
 def test_installs_that_are_killed_at_any_moment_leave_nothing_that_is_seen_or_stays(world: World) -> None:
@@ -149,7 +151,7 @@ def test_installs_that_are_killed_at_any_moment_leave_nothing_that_is_seen_or_st
 import itertools, json, time
 chance, url = random.Random(11), words[3]
 agents = os.path.join(home, ".agents")
-outcomes = {"a": 0, "b": 0, "unfinished": 0, "staging": 0}
+outcomes = {"a": 0, "b": 0, "interrupted": 0, "stage": 0}
 began = time.monotonic()
 install(words[1], url)
 install(words[0], url)
@@ -166,14 +168,15 @@ for number in range(40):
     assert os.path.exists(os.path.join(agents, "skills/probe", f"only-{which}"))
     assert set(os.listdir(os.path.join(agents, "skills"))) <= {"probe", "other"}
     outcomes[which] += 1
-    outcomes["staging"] += any(name.startswith(".installing-") for name in os.listdir(agents))
+    outcomes["stage"] += any(name.startswith(".installing-") for name in os.listdir(agents))
     with open_store("memory:") as memory:
         problems = [p for f in Installer(resolve(project, home=home), memory).verify() for p in f.problems]
-    outcomes["unfinished"] += bool(problems)
-    assert not problems or "interrupted" in problems[0], problems
+    outcomes["interrupted"] += bool(problems)
+    assert problems in ([], ["its install was interrupted; install it again"]), problems
     install(words[2], url)
     assert sorted(os.listdir(agents)) == ["skills", "skills.lock.json"], os.listdir(agents)
-    assert not os.path.exists(os.path.join(home, ".config/metier/installing"))
+    if problems:
+        install(words[0], url)
     with open_store(url) as store:
         findings = Installer(resolve(project, home=home), store).verify()
         assert [f.problems for f in findings] == [(), ()], findings
@@ -185,7 +188,11 @@ print(json.dumps(outcomes))
     done = run(world, rounds, first, second, world.project / "other", world.home / "record.db")
     assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout)
-    assert all(outcomes[found] for found in ("a", "b", "staging")), outcomes
+    assert all(outcomes.values()), outcomes
+
+
+def cannot(*_: object) -> None:
+    raise OSError(errno.ENOSYS, "not implemented")
 
 
 def test_a_file_system_that_cannot_exchange_folders_gets_two_renames_and_loses_nothing(
@@ -194,42 +201,67 @@ def test_a_file_system_that_cannot_exchange_folders_gets_two_renames_and_loses_n
     first, second = versions(world)
     here = place(world)
     here.take(first)
-    monkeypatch.setattr(placing, "_renameat2", lambda: None)
+    monkeypatch.setattr(placing, "_exchange", cannot)
     here.take(second, replace=True)
     assert (here.skills / "probe/which").read_text() == "b"
-    # Killed between the two renames: the old skill waits in the staging folder.
-    between = "placing._renameat2 = lambda: None\nreal = os.rename\n"
-    between += "def rename(*paths):\n    real(*paths)\n    die()\nos.rename = rename\ninstall(words[0])"
+    # Killed between the two renames: the old skill waits in the stage.
+    between = """
+real = os.rename
+def cannot(*_): raise OSError(38, "not implemented")
+def rename(*paths): real(*paths), die()
+placing._exchange, os.rename = cannot, rename
+install(words[0])
+"""
     assert run(world, between, first).returncode == -signal.SIGKILL
     assert not (here.skills / "probe").exists()
     world.skill("other")
     here.take(world.project / "other")
     assert (here.skills / "probe/which").read_text() == "b"
-    assert [finding.problems for finding in here.installer.verify()] == [(), ()]
+    assert [finding.problems for finding in here.installer.verify()] == [(), (INTERRUPTED,)]
     assert remains(world) == []
 
 
-def test_an_install_that_runs_keeps_its_staging_folder_while_another_one_cleans_up(world: World) -> None:
-    first, _ = versions(world)
-    world.skill("other")
+def test_a_skill_that_was_installed_while_the_question_was_open_is_not_replaced(world: World) -> None:
+    first, second = versions(world)
     here = place(world)
 
     def meanwhile(_: object) -> bool:
-        place(world).take(world.project / "other")
+        place(world).take(second)
         return True
 
-    here.installer.install(InstallRequest(str(first)), meanwhile)
-    assert [finding.problems for finding in here.installer.verify()] == [(), ()]
+    with pytest.raises(InstallError, match="changed meanwhile"):
+        here.installer.install(InstallRequest(str(first)), meanwhile)
+    assert (here.skills / "probe/which").read_text() == "b"
+    assert [finding.problems for finding in here.installer.verify()] == [()]
 
 
-def test_a_project_cannot_bring_a_journal(world: World) -> None:
+def test_what_another_program_puts_there_at_the_last_moment_is_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, _ = versions(world)
     here = place(world)
+    put = placing.put
+
+    def late(folder: str, target: str, *, replaces: bool) -> None:
+        world.skill("~/.agents/skills/probe", body="own")
+        put(folder, target, replaces=replaces)
+
+    monkeypatch.setattr(placing, "put", late)
+    with pytest.raises(InstallError, match="cannot be written"):
+        here.take(first)
+    assert (here.skills / "probe/SKILL.md").read_text().endswith("own")
+    assert os.listdir(here.skills.parent) == ["skills"]
+
+
+def test_a_stage_that_a_project_brings_is_removed_and_moves_nothing_of_others(world: World) -> None:
+    first, _ = versions(world)
+    world.skill("own/.before-stolen")
+    stage = world.project / ".agents/.installing-x"
+    stage.mkdir(parents=True)
+    (stage / "SKILL.md").write_text("{}")
+    (world.project / ".agents/.installing-y").symlink_to(world.project / "own")
+    here = place(world)
     here.take(first, project=True)
-    planted = world.project / ".agents/.installing-x"
-    planted.mkdir()
-    (planted / "journal.json").write_text("{}")
-    world.skill("other")
-    here.take(world.project / "other", project=True)
-    assert not planted.exists()
-    assert [frame["name"] for frame in here.record()] == ["probe", "other"]
+    assert not stage.exists()
+    assert (world.project / "own/.before-stolen/SKILL.md").exists()
+    assert os.listdir(world.project / ".agents/skills") == ["probe"]

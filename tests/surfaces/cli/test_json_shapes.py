@@ -79,7 +79,7 @@ COMMANDS = {
     "session output": ["session output REF --session s --json"],
     "session compact": ["session compact --session s --json"],
     "session end-turn": ["session end-turn --session s --json"],
-    "profiles": ["profiles --json", "profiles codelia --json", "profiles --compare --json"],
+    "profiles": ["profiles --json", "profiles codelia --json"],
     "completion": ["completion bash --json"],
     "help": ["help --json"],
     "session store prune": ["session store prune --days 0 --json"],

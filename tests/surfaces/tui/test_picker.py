@@ -7,15 +7,14 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
-from metier.surfaces.tui import screen as screens
-from metier.surfaces.tui.model import Picker, PickerEntry
-from metier.surfaces.tui.screen import Keys, PickApp, PickScreen
+from metier.surfaces.tui.model import Picker
+from metier.surfaces.tui.screen import ROWS, PickApp, letters_score
+from metier.values.skill import Skill
 from patience import PATIENCE
 from worlds import World
 
@@ -32,32 +31,25 @@ def anyio_backend() -> str:
 class Driven:
     """A picker under test: its screen as text, and keys to press."""
 
-    def __init__(self, program: PickApp, pilot: "Pilot[PickerEntry]") -> None:
+    def __init__(self, program: PickApp, pilot: "Pilot[Skill]") -> None:
         self.program, self.pilot = program, pilot
 
     @property
-    def screen(self) -> PickScreen:
-        found = self.program.screen_stack[0]
-        assert isinstance(found, PickScreen)
-        return found
-
-    @property
     def names(self) -> list[str]:
-        return [entry.name for entry in self.screen.rows.entries]
+        return [entry.name for entry in self.program.entries]
 
     @property
     def drawn(self) -> list[str]:
         """The drawn lines of the list."""
-        rows = self.screen.rows
+        rows = self.program.rows
         return [rows.render_line(y).text.rstrip() for y in range(rows.size.height)]
 
     @property
     def preview(self) -> str:
-        pane = self.screen.query_one("#preview")
-        return "\n".join(pane.render_line(y).text.rstrip() for y in range(pane.size.height))
+        return self.said("#text")
 
     def said(self, where: str) -> str:
-        return str(self.screen.query_one(where, Static).render())
+        return str(self.program.query_one(where, Static).render())
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -104,24 +96,32 @@ async def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -
         await driven.press(*"csvprof")
         names = ["csv-profile", "cloud-server-via-proxy-of-files", "archive"]
         await driven.until(lambda: sorted(driven.names) == sorted(names))
-        await driven.until(lambda: driven.screen.answered == ("csvprof", "all"))
+        await driven.until(lambda: driven.program.ranked[:2] == ("csvprof", "all"))
         assert driven.names[0] == "csv-profile", "the name comes before descriptions"
-        marked = driven.screen.rows.get_component_rich_style("rows--hit", partial=True)
-        line = driven.screen.rows.render_line(0)
-        assert (
-            "".join(part.text for part in line if part.style and part.style.underline == marked.underline) == "csvprof"
-        )
+        line = driven.program.rows.render_line(0)
+        assert "".join(part.text for part in line if part.style and part.style.bold) == "csvprof"
         await driven.press("ctrl+u")
-        await driven.until(lambda: driven.screen.typed == "" and len(driven.names) == 6)
+        await driven.until(lambda: driven.program.typed == "" and len(driven.names) == 6)
+
+
+@pytest.mark.parametrize(("word", "name"), [("fsc", "csv-profile"), ("cf", "csv-profile"), ("cp", "csv-profile")])
+async def test_letters_in_another_order_or_two_apart_find_nothing(world: World, word: str, name: str) -> None:
+    world.skill(f"{SKILLS}/{name}", description="Other.")
+    assert Picker(world.discover()).narrow(word, score=letters_score) == []
+
+
+async def test_a_name_with_endless_ways_to_match_takes_no_time(world: World) -> None:
+    world.skill(f"{SKILLS}/{'a-' * 31}a")
+    (found,) = Picker(world.discover()).narrow("aaaaaaaaaaaaaaaa", score=letters_score)
+    assert found.name == f"{'a-' * 31}a"
 
 
 async def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
     async with driving(shelf) as driven:
-        rows = driven.screen.rows
-        for key, at in (("ctrl+n", 1), ("ctrl+j", 2), ("ctrl+p", 1), ("ctrl+k", 0), ("ctrl+p", 0)):
+        for key, at in (("ctrl+n", 1), ("down", 2), ("ctrl+p", 1), ("up", 0), ("pagedown", 2)):
             await driven.press(key)
-            assert rows.cursor == at, key
-        assert driven.program.screen is driven.screen, "no palette is open"
+            assert driven.program.rows.highlighted == at, key
+        assert len(driven.program.screen_stack) == 1, "no palette is open"
 
 
 @pytest.mark.behaviour("C-100")
@@ -144,7 +144,7 @@ async def test_what_fits_best_comes_first(world: World) -> None:
 
     async with driving(world) as driven:
         await driven.press(*"changelog")
-        await driven.until(lambda: driven.screen.answered[0] == "changelog" and driven.names[0] == "changelog")
+        await driven.until(lambda: driven.program.ranked[0] == "changelog" and driven.names[0] == "changelog")
         assert driven.names == ["changelog", "a-first"]
 
 
@@ -161,25 +161,23 @@ async def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: W
     async with driving(shelf) as driven:
         await driven.press(*"zzzqqq")
         await driven.until(lambda: driven.names == [])
-        assert "No skill matches “zzzqqq”." in "\n".join(driven.drawn)
+        assert "No skill matches “zzzqqq”." in driven.said("#empty")
         await driven.press("enter")
         assert driven.program.is_running
     assert driven.program.return_value is None
 
 
-async def test_a_place_without_skills_says_where_they_would_be(world: World) -> None:
+async def test_without_skills_the_screen_says_so(world: World) -> None:
     async with driving(world) as driven:
-        shown = "\n".join(driven.drawn)
-        assert "There are no skills yet." in shown
-        assert f"  {SKILLS}" in shown
+        assert "There are no skills" in driven.said("#empty")
 
 
-# --- scopes and other views
+# --- scopes
 
 
 @pytest.mark.behaviour("C-101")
 @pytest.mark.parametrize("size", SIZES)
-async def test_each_skill_shows_its_scope_and_views_limit_the_list_to_one(shelf: World, size: tuple[int, int]) -> None:
+async def test_each_skill_shows_its_scope_and_a_key_limits_the_list_to_one(shelf: World, size: tuple[int, int]) -> None:
     async with driving(shelf, size) as driven:
         assert re.search(r"pdf-forms +repo ", driven.drawn[0])
         assert re.search(r"spreadsheet +user ", driven.drawn[2])
@@ -187,30 +185,9 @@ async def test_each_skill_shows_its_scope_and_views_limit_the_list_to_one(shelf:
         assert driven.names == ["pdf-forms", "release-notes"]
         await driven.press("ctrl+v")
         assert driven.names == ["spreadsheet"]
-        assert " user 1 " in driven.said("#views")
-
-
-async def test_shadowed_skills_have_a_view_and_are_handed_over_by_path(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        await driven.press(*["ctrl+v"] * 3)
-        assert driven.names == ["pdf-forms"]
-        await driven.until(lambda: "shadowed by" in driven.preview)
-        await driven.press("enter")
-    chosen = driven.program.return_value
-    assert chosen is not None
-    assert Picker(shelf.discover()).name_or_path(chosen) == str(shelf.home / ".agents/skills/pdf-forms/SKILL.md")
-
-
-async def test_problems_have_a_view_and_are_not_chosen(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        await driven.press(*["ctrl+v"] * 4)
-        assert driven.names[0] == "broken"
-        assert "error" in driven.drawn[0]
-        await driven.until(lambda: "`description` is missing" in driven.preview)
-        await driven.press("enter")
-        assert "not a valid skill" in driven.said("#status")
-        assert driven.program.is_running
-    assert driven.program.return_value is None
+        assert " user 1 " in driven.said("#scopes")
+        await driven.press("ctrl+v")
+        assert len(driven.names) == 3
 
 
 # --- switches
@@ -238,9 +215,9 @@ async def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(
     async with driving(shelf) as driven:
         await driven.press("ctrl+t")
         await driven.until(lambda: driven.names.count("pdf-forms") == 2)
-        current = driven.screen.rows.current
+        current = driven.program.current
         assert current is not None
-        assert current.tag == "off"
+        assert current.mode == "off"
         await driven.press("ctrl+t")
         await driven.until(lambda: driven.names.count("pdf-forms") == 1)
     assert shelf.discover()["pdf-forms"].scope == "repo"
@@ -273,38 +250,16 @@ async def test_enter_hands_over_what_is_under_the_cursor(shelf: World) -> None:
     assert chosen.name == "release-notes"
 
 
-@pytest.mark.parametrize("keys", [["escape"], ["ctrl+c"], ["tab", "q"]])
+@pytest.mark.parametrize("keys", [["escape"], ["ctrl+c"], ["ctrl+q"]])
 async def test_leaving_hands_over_nothing(shelf: World, keys: list[str]) -> None:
     async with driving(shelf) as driven:
         await driven.press(*keys)
     assert driven.program.return_value is None
 
 
-async def test_letters_are_keys_in_the_list_and_letters_in_the_field(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        field = driven.screen.query_one("#query", Input)
-        await driven.press("q", "p", "backspace", "backspace")
-        assert field.value == ""
-        await driven.press("tab", "j", "v")
-        assert field.value == ""
-        assert driven.names == ["pdf-forms", "release-notes"]
-        await driven.press("slash", "x")
-        assert field.value == "x"
-
-
 async def test_a_query_can_be_given_to_begin_with(shelf: World) -> None:
     async with driving(shelf, query="sheet") as driven:
         await driven.until(lambda: driven.names == ["spreadsheet"])
-
-
-async def test_the_keys_are_explained_within_80_columns(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        await driven.press("f1")
-        assert isinstance(driven.program.screen, Keys)
-        await driven.press("x")
-        assert driven.program.screen is driven.screen
-    help_text = Path(screens.__file__).with_name("keys.txt").read_text()
-    assert max(len(line) for line in help_text.splitlines()) <= 68
 
 
 # --- the preview and live changes
@@ -315,20 +270,22 @@ async def test_the_preview_shows_the_text_and_the_files(shelf: World, size: tupl
     async with driving(shelf, size) as driven:
         await driven.until(lambda: "Fills forms." in driven.preview)
         await driven.until(lambda: "scripts/fill.py" in driven.preview)
-        await driven.press(*["shift+down"] * 6)
-        await driven.until(lambda: "# How to fill" in driven.preview)
+        assert "# How to fill" in driven.preview
+        before = driven.program.query_one("#preview").scroll_y
+        await driven.press("shift+down")
+        assert driven.program.query_one("#preview").scroll_y > before or size[1] > 24
 
 
 async def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) -> None:
     async with driving(shelf) as driven:
-        driven.screen.watcher.wait_ready(PATIENCE)
+        driven.program.watcher.wait_ready(PATIENCE)
         await driven.press("down")
         shelf.skill("staged/one")
         (shelf.project / "staged/one").rename(shelf.project / SKILLS / "one")
         shutil.rmtree(shelf.home / ".agents/skills/spreadsheet")
         await driven.until(lambda: driven.names == ["one", "pdf-forms", "release-notes"])
         assert driven.said("#status").startswith("+1 / -1")
-        current = driven.screen.rows.current
+        current = driven.program.current
         assert current is not None
         assert current.name == "release-notes", "the cursor stays on its skill"
 
@@ -337,18 +294,18 @@ async def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) 
 
 
 async def test_what_a_skill_says_is_never_markup_nor_obeyed(world: World) -> None:
-    nasty = "[red]not red[/red] [@click=app.quit]press[/] \u202ereversed \x07 " + "long " * 100
-    text = f"---\nname: evil\ndescription: {json.dumps(nasty)}\n---\n\x1b[2J[bold]body[/bold] \u202e\n"
+    nasty = "[red]not red[/red] [@click=app.quit]press[/] [" + "long " * 100
+    text = f"---\nname: evil\ndescription: {json.dumps(nasty)}\n---\n\x1b[2J[bold]body[/bold] \u202e\x07\n"
     world.skill(f"{SKILLS}/evil", text=text)
-    world.skill(f"{SKILLS}/[blue]/evil-too", description="In a folder with a hostile name.")
 
     async with driving(world) as driven:
-        shown = "\n".join(driven.drawn)
-        assert driven.names, shown
-        await driven.until(lambda: "[bold]body[/bold]" in driven.preview or "evil" not in driven.names)
-        for part in (shown, driven.preview):
+        assert "[red]not red[/red] [@click=app.quit]press" in driven.drawn[0]
+        await driven.until(lambda: "[bold]body[/bold]" in driven.preview)
+        for part in (driven.drawn[0], driven.preview):
             assert not set(part) & {"\x1b", "\x07", "\u202e"}
         assert all(len(line) <= 80 for line in driven.drawn)
+        await driven.pilot.click("#rows", offset=(45, 0))
+    assert driven.program.return_value is not None, "a click chooses, and runs no action of a skill"
 
 
 async def test_wide_letters_keep_the_columns(world: World) -> None:
@@ -356,43 +313,33 @@ async def test_wide_letters_keep_the_columns(world: World) -> None:
     world.skill(f"{SKILLS}/plain", description="Plain.")
 
     async with driving(world) as driven:
-        rows = driven.screen.rows
+        rows = driven.program.rows
         assert {rows.render_line(y).cell_length for y in range(2)} == {rows.scrollable_content_region.width}
 
 
-async def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(shelf: World) -> None:
+async def test_without_colour_nothing_is_coloured_and_the_cursor_is_underlined(shelf: World) -> None:
     async with driving(shelf) as driven:
         svg = driven.program.export_screenshot()
-        strip = driven.screen.rows.render_line(0)
-        assert any(segment.style is not None and segment.style.reverse for segment in strip)
+        strip = driven.program.rows.render_line(0)
+        assert any(segment.style is not None and segment.style.underline for segment in strip)
         assert driven.program.no_color
         assert "pdf-forms" in svg
 
 
-async def test_ten_thousand_skills_draw_only_what_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_thousands_of_skills_the_best_are_shown_and_the_rest_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.skill(f"{SKILLS}/one")
     skills = world.discover()
     one = skills["one"]
-    names = [f"s{number:05}" for number in range(10_000)]
+    names = [f"s{number:04}" for number in range(7_000)]
     many = tuple(dataclasses.replace(one, name=name, path=one.path.replace("one", name)) for name in names)
     skills.catalog = dataclasses.replace(skills.catalog, skills=many)
     monkeypatch.setattr(skills, "_scan", lambda: skills.catalog)
     program = PickApp(Picker(skills))
     async with program.run_test(size=(80, 24)) as pilot:
         driven = Driven(program, pilot)
-        drawn = 0
-        render = driven.screen.rows.render_line
-
-        def counted(y: int) -> object:
-            nonlocal drawn
-            drawn += 1
-            return render(y)
-
-        monkeypatch.setattr(driven.screen.rows, "render_line", counted)
-        await driven.press("ctrl+end")
-        await driven.until(lambda: any("s09999" in line for line in driven.drawn))
-        assert drawn < 1_000
-
-
-def test_the_screen_is_part_of_the_package() -> None:
-    assert (Path(screens.__file__).parent / "picker.tcss").is_file()
+        assert driven.program.rows.option_count == ROWS
+        assert driven.said("#status") == f"{ROWS} shown, {7_000 - ROWS:,} more"
+        await driven.press(*"6999")
+        await driven.until(lambda: driven.names == ["s6999"])

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from metier.surfaces.tui.model import ALL, Picker, PickerEntry
+from metier.surfaces.tui.model import ALL, Picker
 from metier.surfaces.tui.plain import PAGE, Dialogue
+from metier.values.skill import Skill
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -22,7 +23,7 @@ def shelf(world: World) -> World:
     return world
 
 
-def talk(world: World, *lines: str, query: str = "") -> tuple[PickerEntry | None, list[str]]:
+def talk(world: World, *lines: str, query: str = "") -> tuple[Skill | None, list[str]]:
     """The choice and the printed lines when a user types these lines."""
     said: list[str] = []
     given = iter(lines)
@@ -54,6 +55,10 @@ def test_long_answers_come_in_pages(world: World) -> None:
     assert chosen.name == "s24"
 
 
+def test_letters_in_their_order_find_a_name(shelf: World) -> None:
+    assert "1. release-notes, repo: Drafts a changelog." in talk(shelf, "rlsnts")[1]
+
+
 @pytest.mark.behaviour("C-102")
 def test_switches_are_commands_and_last(shelf: World) -> None:
     _, said = talk(shelf, ":off 1", ":pin 2", "pdf")
@@ -73,11 +78,10 @@ def test_show_reads_text_and_files(shelf: World) -> None:
 
 
 @pytest.mark.behaviour("C-101")
-def test_views_are_named_and_changed(shelf: World) -> None:
-    chosen, said = talk(shelf, ":view", ":view user", ":view problems", "1", "2")
-    assert "Views: all (3), repo (2), user (1), problems (1)." in said
-    assert "1. spreadsheet, user: Reads sheets." in said
-    assert "broken is not a skill: `description` is missing" in said
+def test_scopes_are_named_and_changed(shelf: World) -> None:
+    chosen, said = talk(shelf, ":scope", ":scope user", "2")
+    assert "Scopes: all (3), repo (2), user (1)." in said
+    assert said[-3] == "1. spreadsheet, user: Reads sheets."
     assert "There is no number 2. The list has 1 entry." in said
     assert chosen is None
 
@@ -91,10 +95,10 @@ def test_unknown_commands_and_no_answers_help(shelf: World) -> None:
 
 
 def test_hostile_text_is_harmless(world: World) -> None:
-    nasty = json.dumps("\x1b[31mred\x07 \u202e and [bold]")
-    world.skill(f"{SKILLS}/evil", text=f"---\nname: evil\ndescription: {nasty}\n---\n\x1b[2Jbody\n")
-    _, said = talk(world, ":view problems", ":show 1")
-    assert said
+    nasty = json.dumps("red and [bold]")
+    world.skill(f"{SKILLS}/evil", text=f"---\nname: evil\ndescription: {nasty}\n---\n\x1b[2Jbody\x07 \u202e\n")
+    _, said = talk(world, ":show 1")
+    assert any("[bold]" in line for line in said)
     assert not set("".join(said)) & {"\x1b", "\x07", "\u202e"}
 
 
@@ -150,4 +154,4 @@ def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: 
     ]
     done = subprocess.run([*command, "--scope", "nowhere"], input="", capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "known: all, repo, user, problems" in done.stderr
+    assert "known: all, repo, user)" in done.stderr

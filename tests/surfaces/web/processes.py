@@ -122,7 +122,7 @@ def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.We
     """A server in a thread of this process, and its address."""
     app = App(world.project, home=world.home, store="memory:", surface="http")
     made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = server.listen("127.0.0.1", 0)
     thread = threading.Thread(target=made.run, args=([listening],))
     thread.start()
     try:

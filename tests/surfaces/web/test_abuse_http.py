@@ -6,7 +6,6 @@ import random
 import socket
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 from typing import IO
 
 import pytest
@@ -32,7 +31,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Generator[Process, None
     (world.project / ".git").mkdir(parents=True)
     world.home.mkdir()
     world.skill(f"{SKILLS}/notes", files={"references/a.md": "the reference"})
-    with serve(world, "--rate", "0", store=f"sqlite:///{folder}/events.db") as running:
+    with serve(world, store=f"sqlite:///{folder}/events.db") as running:
         yield running
 
 
@@ -257,7 +256,7 @@ def test_many_connections_that_say_nothing_do_not_keep_others_out(process: Proce
 @pytest.fixture
 def guarded(world: World) -> Generator[TestClient, None, None]:
     app = App(world.project, home=world.home, store="memory:")
-    gate = replace(Gate.for_address("0.0.0.0", TOKEN, ("metier.example",)), slowest=0.0)
+    gate = Gate.for_address("0.0.0.0", TOKEN, ("metier.example",))
     with TestClient(build(app, gate, watch=False), base_url="http://localhost") as client:
         yield client
 

@@ -30,7 +30,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Generator[Process, None
     (world.project / ".git").mkdir(parents=True)
     world.home.mkdir()
     world.skill(".agents/skills/notes", files={"references/a.md": "the reference", "scripts/x.sh": "echo"})
-    with serve(world, "--rate", "0") as running:
+    with serve(world) as running:
         yield running
 
 

@@ -66,7 +66,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str, None, 
 def test_the_next_process_finds_all_that_a_killed_server_acknowledged(world: World, url: str) -> None:
     world.skill(".agents/skills/alpha")
     enough = threading.Barrier(CLIENTS + 1)
-    with serve(world, "--rate", "0", store=url) as server:
+    with serve(world, store=url) as server:
         clients = [Client(server, number, enough) for number in range(CLIENTS)]
         enough.wait(PATIENCE)  # from here on all clients are in the middle of something
         server.end(signal.SIGKILL)

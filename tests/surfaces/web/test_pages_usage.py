@@ -25,7 +25,6 @@ def test_the_page_shows_what_models_were_offered_and_what_became_of_it(site: Sit
     cells = ["csv-profile", "1", "", "1", "", "", "1", f"{used.tokens:,}", f"{used.share:.1%}", "just now"]
     expect(row.locator("td")).to_have_text(cells)
     expect(page.locator("section", has=page.locator("#unused"))).to_contain_text("regex-workbench")
-    expect(page.locator("section", has=page.locator("#unoffered"))).to_contain_text("house-style")
     page.get_by_label("Order").select_option("name")
     names = sorted(one.name for one in usage(site.app.store).skills)
     expect(page.locator("[data-usage] tbody tr td:first-child")).to_have_text(names)
@@ -44,7 +43,6 @@ def test_old_sessions_are_left_out_by_the_filter_and_gone_skills_have_no_link(wo
         page.goto(f"{site.url}/usage")
         rows = page.locator("[data-usage] tbody tr")
         expect(rows).to_have_count(2)
-        expect(page.locator("main")).to_contain_text("2 of them recorded no list")
         assert rows.filter(has_text="gone").get_by_role("link").count() == 0
         page.get_by_label("Time").select_option("7d")
         expect(rows).to_have_count(1)

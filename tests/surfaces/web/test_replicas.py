@@ -34,8 +34,8 @@ def replicas(world: World, database: PostgresServer, tmp_path: Path) -> Generato
     other = World(tmp_path / "other-home", world.project)
     other.home.mkdir()
     with (
-        serve(world, "--rate", "0", store=database.url) as one,
-        serve(other, "--rate", "0", store=database.url) as two,
+        serve(world, store=database.url) as one,
+        serve(other, store=database.url) as two,
     ):
         yield one, two
 

@@ -1,6 +1,5 @@
-"""Who may use a server: the token, the link, cookies, signing out, wrong attempts, and other users of the machine."""
+"""Who may use a server: the token, the link, cookies, signing out, wrong tokens, and other users of the machine."""
 
-import asyncio
 import contextlib
 import http.client
 import json
@@ -19,7 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from processes import Process, awaited, messages, serve, token_of
+from processes import Process, messages, serve, token_of
 from starlette.testclient import TestClient
 
 import forking
@@ -27,7 +26,7 @@ from bench.attack.boxes import IS_ROOT, as_user
 from metier.app import App
 from metier.errors import ConfigError
 from metier.surfaces.web import access
-from metier.surfaces.web.access import COOKIE, Access, WrongAttempts
+from metier.surfaces.web.access import COOKIE, Access
 from metier.surfaces.web.api import build, endpoints
 from metier.surfaces.web.guard import Gate
 from parts import needs
@@ -318,6 +317,10 @@ def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World
     with serve(world) as process:
         answer = process.stranger.post("/login", data={"token": process.token})
         name, *rest = [part.strip().lower() for part in answer.headers["set-cookie"].split(";")]
+        by_tls = {"x-forwarded-proto": "https"}  # as a proxy in front says it
+        proxied = process.browser().post("/login", data={"token": process.token}, headers=by_tls)
+    assert "secure" not in rest
+    assert "; secure" in proxied.headers["set-cookie"].lower()
     assert name.startswith(f"{COOKIE}_{process.port}=")
     assert process.token.lower() not in name
     assert {"httponly", "samesite=strict", "path=/"} <= set(rest)
@@ -419,130 +422,7 @@ def test_sign_ins_are_bounded_and_the_latest_stay(world: World, monkeypatch: pyt
         assert found == [401, 401, 200, 200, 200]
 
 
-# --- wrong attempts ---
-
-
-class Clock:
-    """Time that passes only where somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now, self.slept = 1_000.0, list[float]()
-        self.release = asyncio.Event()
-
-    def time(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(round(seconds, 3))
-        await self.release.wait()
-
-
-@awaited
-async def test_wrong_attempts_wait_longer_and_longer_one_after_the_other_and_are_forgotten() -> None:
-    clock = Clock()
-    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-    clock.release.set()
-    for _ in range(12):
-        assert await wrong.wait("192.0.2.1")
-        clock.now += clock.slept[-1]
-    assert clock.slept[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
-    assert set(clock.slept[6:]) == {access.SLOWEST_SECONDS}
-    await wrong.wait("192.0.2.2")
-    assert clock.slept[-1] == 0.05, "another source"
-    clock.now += 1_000
-    await wrong.wait("192.0.2.1")
-    assert clock.slept[-1] == 0.05, "after a quiet time"
-
-
-@awaited
-async def test_parallel_wrong_attempts_queue_up_and_too_many_are_refused() -> None:
-    clock = Clock()
-    wrong = WrongAttempts(clock=clock.time, sleep=clock.sleep)
-    tasks = [asyncio.create_task(wrong.wait("2001:db8::1")), asyncio.create_task(wrong.wait("2001:db8::2"))]
-    tasks += [asyncio.create_task(wrong.wait("2001:db8::1")) for _ in range(access.WAITING)]
-    while len(clock.slept) < access.WAITING:
-        await asyncio.wait(tasks, timeout=0.01)
-    assert clock.slept == [0.05, 0.15, 0.35, 0.75, 1.55], "each after the one before it"
-    clock.release.set()
-    assert sorted([await task for task in tasks]) == [False] * 2 + [True] * access.WAITING
-    for number in range(access.SOURCES + 10):
-        await wrong.wait(f"source {number}")
-    assert len(wrong._sources) == access.SOURCES
-
-
-@contextlib.contextmanager
-def held_back(monkeypatch: pytest.MonkeyPatch) -> Generator[threading.Event, None, None]:
-    """Wrong attempts are not answered until the event is set."""
-    release = threading.Event()
-
-    async def wait(self: WrongAttempts, address: str) -> bool:
-        while not release.is_set():
-            await asyncio.sleep(0.01)
-        return True
-
-    monkeypatch.setattr(WrongAttempts, "wait", wait)
-    try:
-        yield release
-    finally:
-        release.set()
-
-
-def test_wrong_attempts_wait_and_keep_nobody_out_who_has_the_token(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = App(world.project, home=world.home, store="memory:")
-    statuses: list[int] = []
-    with (
-        TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as client,
-        held_back(monkeypatch) as release,  # within the client, which would wait for them when it closes
-    ):
-        tries: list[dict[str, Any]] = [
-            {"url": "/login", "method": "POST", "data": {"token": "wrong-token-of-some-length"}},
-            {"url": "/login", "method": "POST", "data": {"code": "wrong-code"}},
-            {"url": "/api/skills", "method": "GET", "headers": {"authorization": f"Bearer {TOKEN}x"}},
-            {"url": "/", "method": "GET", "headers": {"authorization": "bearer x", "accept": "text/html"}},
-        ]
-
-        def guess(given: dict[str, Any]) -> None:
-            statuses.append(client.request(**given, follow_redirects=False).status_code)
-
-        threads = [threading.Thread(target=guess, args=(given,)) for given in tries]
-        for thread in threads:
-            thread.start()
-        right = {"authorization": f"Bearer {TOKEN}"}
-        assert client.get("/api/skills", headers=right).status_code == 200
-        assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 303
-        assert client.get("/api/skills").status_code == 200, "with the cookie"
-        client.cookies.clear()
-        assert client.get("/api/skills").status_code == 401, "no attempt, so no wait"
-        assert client.get("/api/skills", headers={"cookie": f"{COOKIE}=made.up"}).status_code == 401
-        assert statuses == []
-        release.set()
-        for thread in threads:
-            thread.join()
-    assert sorted(statuses) == [303, 401, 401, 401]
-
-
-def test_more_wrong_attempts_than_may_wait_are_told_to_slow_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(self: WrongAttempts, address: str) -> bool:
-        return False
-
-    monkeypatch.setattr(WrongAttempts, "wait", full)
-    app = App(world.project, home=world.home, store="memory:")
-    with TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as client:
-        form = client.post("/login", data={"token": "wrong"})
-        assert (form.status_code, "Too many attempts" in form.text) == (429, True)
-        assert client.get("/api/skills", headers={"authorization": "Bearer wrong"}).status_code == 429
-        assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 303
-
-
-def test_strangers_cannot_use_up_the_requests_of_whoever_has_the_token(world: World) -> None:
-    app = App(world.project, home=world.home, store="memory:")
-    gate = Gate(token=TOKEN, rate=0.001, burst=3)
-    with TestClient(build(app, gate, watch=False), base_url="http://localhost") as client:
-        found = [client.get("/api/skills").status_code for _ in range(5)]
-        assert found == [401, 401, 401, 429, 429]
-        assert client.get("/api/skills", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+# --- wrong tokens ---
 
 
 def test_a_comparison_takes_texts_of_any_kind(world: World) -> None:
@@ -631,14 +511,14 @@ def test_a_socket_with_a_token_in_the_environment_asks_for_it(world: World, monk
 
 # --- the Host header ---
 
-GOOD_HOSTS = ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1:65535", "[::1]", "[::1]:80", "[0:0:0:0:0:0:0:1]:9"]
+GOOD_HOSTS = ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1:65535", "[::1]", "[::1]:80"]
 BAD_HOSTS = [
     *("[::1]evil.com", "[::1]evil.com:80", "[::1]:80evil.com", "[::1].evil.com", "[::1]@evil.com", "[::1", "::1"),
     *("::1]", "[]", "[localhost]", "[::1%25lo]", "[::1%lo]", "[::ffff:127.0.0.1]", "[::]", "evil.com"),
     *("localhost.evil.com", "evil.com#localhost", "evil.com/localhost", "evil.com?localhost", "evil.com\\localhost"),
     *("localhost@evil.com", "evil@localhost", "evil:localhost@127.0.0.1", "localhost.", "127.0.0.1.", ".localhost"),
-    *("localhost:", "localhost:80:80", "localhost:evil", "localhost:+80", "localhost:-1", "localhost:99999"),
-    *("localhost:123456", "localhost, evil.com", "localhost evil.com", "local host", "127.1", "127.0.1"),
+    *("localhost:", "localhost:80:80", "localhost:evil", "localhost:+80", "localhost:-1"),
+    *("[0:0:0:0:0:0:0:1]", "localhost, evil.com", "localhost evil.com", "local host", "127.1", "127.0.1"),
     *("2130706433", "0x7f.0.0.1", "0x7f000001", "0177.0.0.1", "127.0.0.01", "0.0.0.0", "127.0.0.2", "ⅼocalhost"),
     *("localhost\u0660", "１２７.0.0.1", "xn--localhost-", "http://localhost", "//localhost", "*", ""),
 ]
@@ -650,7 +530,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     world = World(folder / "home", folder / "project")
     (world.project / ".git").mkdir(parents=True)
     world.home.mkdir()
-    with serve(world, "--rate", "0") as process:
+    with serve(world) as process:
         yield process
 
 

@@ -1,10 +1,10 @@
 """Installs a skill from a folder, an archive or a site into the user's or a project's folder of skills.
 
 Policy is asked before anything is fetched. A source on the network needs an allow or ask rule; without one, no
-connection is made. The files are checked in memory, written to a temporary folder, read by the same discovery that will
-find the skill later, and shown to the user. Only then are they renamed into place, together with the lock file and the
-event. The invariant: an install succeeds completely or changes nothing. If the process is killed, the next install
-finishes or removes what it left.
+connection is made. The files are checked in memory, by the same rules as when the skill is found later, and are shown
+to the user. Only then are they written next to the folder of skills and renamed into place, together with the lock file
+and the event. The invariant: an install succeeds completely or changes nothing. If the process is killed, the old skill
+or the new one is in place, the lock file names both, and the next install removes what else is left.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from metier import limits
-from metier.catalog import discover, frontmatter, validate
+from metier.catalog import validate
 from metier.catalog.skill_file import reason_of
 from metier.errors import ConfigError, InstallError, InvalidSkill, MetierError, PolicyDenied, StoreError
 from metier.files import plugins
@@ -30,7 +30,7 @@ from metier.record.store import Draft, Store
 from metier.record.writer import random_ids, system_clock
 from metier.sources.install import archive, fetch, lock, placing
 from metier.sources.install.archive import ArchiveEntry
-from metier.values.skill import SKILL_FILE, Diagnostic, JsonObject, Root
+from metier.values.skill import SKILL_FILE, Diagnostic
 from metier.values.value import Value, replace
 
 TOOL: Final = "install"
@@ -135,24 +135,15 @@ class Installer:
         Without `project`, both the skills of the user and those of the project are compared.
         """
         if project is not None:
-            return self._verify(self.root(project=project), "project" if project else "user")
-        own, shared = self._root(project=False), self._root(project=True)
-        findings = self._verify(own, "user") if own is not None else []
-        if shared is not None and shared != own:
-            findings += self._verify(shared, "project")
+            places = {self.root(project=project): project}
+        else:  # one folder for both is the user's
+            places = {self._root(project=True): True, self._root(project=False): False}
+        findings: list[lock.LockFinding] = []
+        for root, shared in sorted(places.items(), key=lambda place: place[1]):
+            if root is not None and os.path.isdir(os.path.dirname(root)):
+                with placing.exclusive(root):
+                    findings += lock.verify(root, "project" if shared else "user")
         return findings
-
-    def _verify(self, root: str, scope: lock.Scope) -> list[lock.LockFinding]:
-        if not os.path.isdir(os.path.dirname(root)):
-            return []
-        with placing.exclusive(root):
-            unfinished = placing.read_journal(self._config.config_folder, root)
-            findings = {finding.name: finding for finding in lock.verify(root, scope)}
-        if unfinished is not None and unfinished.happened():
-            problems = findings[unfinished.name].problems if unfinished.name in findings else ()
-            told = "its install was interrupted before it was in the lock file; the next install completes it"
-            findings[unfinished.name] = lock.LockFinding(scope, unfinished.name, (told, *problems))
-        return [findings[name] for name in sorted(findings)]
 
     def install(self, request: InstallRequest, confirm: Callable[[Offer], bool]) -> Offer:
         """Install a skill if the policy and `confirm` allow it. A refusal is recorded and raised."""
@@ -161,9 +152,7 @@ class Installer:
             return self._install(request, source, confirm)
         except MetierError as error:
             reason = error.reason if isinstance(error, (InstallError, StoreError)) else type(error).__name__
-            event = InstallRefused(source, reason, str(error), _user_name(), request.name)
-            # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
-            self._append(random_ids(), system_clock(), event.type, storable_table(event.data()))
+            self._append(InstallRefused(source, reason, str(error), _user_name(), request.name))
             raise
 
     # --- fetching ---
@@ -174,28 +163,32 @@ class Installer:
         return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
 
     def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
-        if _is_remote(request):
-            scheme = request.source.partition("://")[0].lower()
-            bring = plugins.find("metier.sources", scheme) if scheme not in ("http", "https") else None
-            return self._download(request) if bring is None else self._brought(request, bring)
-        if os.path.isdir(source):
+        if not _is_remote(request) and os.path.isdir(source):
             found, left_out = archive.read_folder(source)
             entries = archive.unwrap(found)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source, left_out=left_out)
-        try:
-            data = read_regular(source, limits.ARTIFACT_BYTES)
-        except (OSError, ValueError) as error:
-            raise InstallError(f"{source} cannot be read: {reason_of(error)}", reason="unreadable") from error
-        return _Fetched(archive.unpack(data), source, _compare(digest_of(data), request.digest, source))
+        wanted, kind, scheme = request.digest, "archive", request.source.partition("://")[0].lower()
+        if not _is_remote(request):
+            try:
+                data = read_regular(source, limits.ARTIFACT_BYTES)
+            except (OSError, ValueError) as error:
+                raise InstallError(f"{source} cannot be read: {reason_of(error)}", reason="unreadable") from error
+        elif scheme not in ("http", "https") and (bring := plugins.find("metier.sources", scheme)) is not None:
+            data = self._brought(request, source, bring)
+        else:
+            source, data, wanted, kind = self._download(request)
+        artifact = _compare(digest_of(data), wanted, source)
+        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
+        return _Fetched(entries, source, artifact)
 
-    def _download(self, request: InstallRequest) -> _Fetched:
+    def _download(self, request: InstallRequest) -> tuple[str, bytes, str, str]:
+        """The address, the bytes, the digest that they must have, and the kind of what a URL or an index names."""
         asked: set[str] = set()
 
         def permit(url: str) -> None:
-            self._enforce(
-                Request(TOOL, request.name, fetch.shown(url), digest=request.digest), fetch.origin(url) in asked
-            )
+            place = Request(TOOL, request.name, fetch.shown(url), digest=request.digest)
+            self._enforce(place, answered=fetch.origin(url) in asked)
             asked.add(fetch.origin(url))
 
         client = fetch.Client(request.source, permit)
@@ -203,18 +196,14 @@ class Installer:
         url, digest, kind = request.source, request.digest, "archive"
         if index:
             place, data = client.get(index, limits.INDEX_BYTES)
-            listed = fetch.find(data, place, request.name)
-            if digest and digest != listed.digest:
-                raise InstallError(f"the index has the digest {listed.digest}, not {digest}", reason="digest")
-            url, digest, kind = listed.url, listed.digest, listed.kind
+            url, digest, kind = fetch.find(data, place, request.name)
+            if request.digest and digest != request.digest:
+                raise InstallError(f"the index has the digest {digest}, not {request.digest}", reason="digest")
         url, data = client.get(url, limits.ARTIFACT_BYTES)
-        artifact = _compare(digest_of(data), digest, fetch.shown(url))
-        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
-        return _Fetched(entries, fetch.shown(url), artifact)
+        return fetch.shown(url), data, digest, kind
 
-    def _brought(self, request: InstallRequest, bring: BringArchive) -> _Fetched:
+    def _brought(self, request: InstallRequest, source: str, bring: BringArchive) -> bytes:
         """What a source of an installed package brings. It is an archive like any other: untrusted, and checked."""
-        source = fetch.without_secrets(request.source)
         self._enforce(Request(TOOL, request.name, source, digest=request.digest), answered=False)
         try:
             data = bring(request.source, request.name)
@@ -222,10 +211,9 @@ class Installer:
             raise InstallError(f"{source} cannot be read: {error}", reason="unreachable") from error
         if len(data) > limits.ARTIFACT_BYTES:
             raise InstallError(f"{source} has more than {limits.ARTIFACT_BYTES:,} bytes", reason="too-large")
-        artifact = _compare(digest_of(data), request.digest, source)
-        return _Fetched(archive.unpack(data), source, artifact)
+        return data
 
-    def _enforce(self, request: Request, answered: bool) -> None:
+    def _enforce(self, request: Request, *, answered: bool) -> None:
         """Ask the policy. An answer applies to this install only; a lasting permission is a rule in the settings."""
 
         def answer(asked: Request) -> str:
@@ -234,10 +222,8 @@ class Installer:
 
         decision = self._policy.decide(request)
         if decision.verdict == "deny" and decision.rule is None:
-            missing = (
-                '[permissions] has no rule for it, such as allow = [{ tool = "install", path = "https://host/*" }]'
-            )
-            raise PolicyDenied(TOOL, request.skill_name, missing)
+            example = 'allow = [{ tool = "install", path = "https://host/*" }]'
+            raise PolicyDenied(TOOL, request.skill_name, f"[permissions] has no rule for it, such as {example}")
         self._policy.enforce(request, answer if answered or self._approve is not None else None)
 
     def _allow(self, offer: Offer, *, remote: bool) -> None:
@@ -253,59 +239,33 @@ class Installer:
         if request.digest and not is_digest(request.digest):
             raise ConfigError(f"a digest must be {FORM}", key="digest")
         fetched = self._fetch(request, source)
-        name = _name(fetched.entries)
-        if request.name and name != request.name:
-            raise InstallError(f"the skill is named {name!r}, not {request.name!r}", reason="other-name")
-        target = os.path.join(root, name)
-        rows = lock.rows(fetched.entries)
-        with placing.staging_folder(root, self._finish) as staging:
-            replaces = os.path.lexists(target)
-            if replaces and not request.replace:
-                raise InstallError(f"{target} already exists", reason="exists", hint="use --replace to replace it")
-            folder = os.path.join(staging, name)
-            try:
-                archive.write(fetched.entries, folder)
-            except OSError as error:
-                error.filename = target  # and not the temporary folder
-                raise InstallError(f"{target} cannot be written: {error.strerror}", reason="unwritable") from error
-            description, diagnostics = self._examine(folder, request.lenient)
-            offer = Offer(
-                name=name,
-                description=description,
-                source=fetched.source,
-                target=target,
-                tree=lock.tree_digest(rows),
-                artifact=fetched.artifact,
-                files=tuple(OfferedFile(entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
-                replaces=replaces,
-                diagnostics=diagnostics,
-                left_out=fetched.left_out,
-            )
-            self._allow(offer, remote=_is_remote(request))
-            if read_answer(confirm(offer)) not in YES:
-                raise PolicyDenied(TOOL, name, "the answer was no")
-            locked = lock.Locked(
-                source=self._source_in_lock(offer, request), digest=offer.tree, artifact=offer.artifact, files=rows
-            )
-            self._place(staging, folder, root, offer, locked)
-        return offer
-
-    def _examine(self, folder: str, lenient: bool) -> tuple[str, tuple[Diagnostic, ...]]:
-        """Return the description and the diagnostics of discovery, which is strict unless `lenient` is set."""
-        profile = self._config.profile
-        judged = replace(
-            profile,
-            validation=profile.validation if lenient else validate.STRICT,
-            discovery=replace(profile.discovery, nested=False, depth=1, root_is_skill=True, hidden=True),
+        skill = _examine(fetched.entries, self._config.profile.validation if request.lenient else validate.STRICT)
+        if request.name and skill.name != request.name:
+            raise InstallError(f"the skill is named {skill.name!r}, not {request.name!r}", reason="other-name")
+        target = os.path.join(root, skill.name)
+        replaces = os.path.lexists(target)
+        if replaces and not request.replace:
+            raise InstallError(f"{target} already exists", reason="exists", hint="use --replace to replace it")
+        offer = Offer(
+            name=skill.name,
+            description=skill.description,
+            source=fetched.source,
+            target=target,
+            tree=lock.tree_digest(lock.rows(fetched.entries)),
+            artifact=fetched.artifact,
+            files=tuple(OfferedFile(entry.path, len(entry.data), entry.executable) for entry in fetched.entries),
+            replaces=replaces,
+            diagnostics=skill.diagnostics,
+            left_out=fetched.left_out,
         )
-        found, _ = discover.scan(judged, self._config.place, (Root(folder, "extra", "install", explicit=True),))
-        file = os.path.join(folder, SKILL_FILE)
-        notes = tuple(replace(note, path=SKILL_FILE) for note in found.diagnostics if note.path == file)
-        skill = next((skill for skill in found.skills if skill.path == file), None)
-        if skill is None:
-            errors = [note for note in notes if note.severity == "error"]
-            raise InvalidSkill(SKILL_FILE, errors or notes)
-        return skill.description, notes
+        self._allow(offer, remote=_is_remote(request))
+        if read_answer(confirm(offer)) not in YES:
+            raise PolicyDenied(TOOL, offer.name, "the answer was no")
+        try:
+            self._place(root, offer, fetched.entries, self._source_in_lock(offer, request))
+        except OSError as error:
+            raise InstallError(f"{target} cannot be written: {error.strerror}", reason="unwritable") from error
+        return offer
 
     def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
         """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
@@ -315,54 +275,39 @@ class Installer:
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
 
-    def _place(self, staging: str, folder: str, root: str, offer: Offer, locked: lock.Locked) -> None:
-        """Put the folder into place, and write the lock file and the event. A failure undoes every step."""
-        own, temporary = self._config.config_folder, os.path.join(staging, ".lock")
-        with placing.exclusive(root), contextlib.ExitStack() as undo:
-            self._finish(root)
-            before = lock.read(root)
-            was = before.get(offer.name)
-            event = SkillInstalled(
-                name=offer.name,
-                source=offer.source,
-                path=offer.target,
-                tree=offer.tree,
-                by=_user_name(),
-                files=len(offer.files),
-                artifact=offer.artifact,
-                replaced=was.digest if was and offer.replaces else "",
+    def _place(self, root: str, offer: Offer, entries: Sequence[ArchiveEntry], source: str) -> None:
+        """Put the files into place, and write the lock file and the event. A failure undoes every step."""
+        with placing.stage(root) as stage, contextlib.ExitStack() as undo:
+            if os.path.lexists(offer.target) != offer.replaces:
+                raise InstallError(f"{offer.target} has changed meanwhile", reason="exists", hint="try again")
+            folder, temporary = os.path.join(stage, offer.name), os.path.join(stage, ".lock")
+            archive.write(entries, folder)
+            listed = lock.read(root)
+            before = lock.present(root, offer.name, listed.get(offer.name)) if offer.replaces else lock.Before()
+            locked = lock.Locked(source=source, digest=offer.tree, artifact=offer.artifact, files=lock.rows(entries))
+            undo.callback(lock.write, root, listed, temporary)
+            lock.write(root, {**listed, offer.name: replace(locked, before=before)}, temporary)
+            placing.put(folder, offer.target, replaces=offer.replaces)
+            undo.callback(placing.take_back, folder, offer.target)
+            self._append(
+                SkillInstalled(
+                    name=offer.name,
+                    source=offer.source,
+                    path=offer.target,
+                    tree=offer.tree,
+                    by=_user_name(),
+                    files=len(offer.files),
+                    artifact=offer.artifact,
+                    replaced=before.digest,
+                )
             )
-            change = placing.Placement(
-                root, offer.name, staging, locked, random_ids(), system_clock(), storable_table(event.data())
-            )
-            placing.write_journal(own, change)
-            undo.callback(placing.remove_journal, own, root)
-            try:
-                placing.put(folder, offer.target, replaces=offer.replaces)
-                undo.callback(placing.take_back, folder, offer.target, replaces=offer.replaces)
-            except OSError as error:
-                message = f"{offer.target} cannot be written: {error.strerror}"
-                raise InstallError(message, reason="unwritable") from error
-            undo.callback(lock.write, root, before, temporary)
-            lock.write(root, {**before, offer.name: locked}, temporary)
-            self._append(change.event_id, change.timestamp_ms, event.type, change.event)
+            lock.write(root, {**listed, offer.name: locked}, temporary)
             undo.pop_all()
-            placing.remove_journal(own, root)
 
-    def _finish(self, root: str) -> None:
-        """Finish the install of a process that was killed: the lock file and the event follow the files."""
-        own = self._config.config_folder
-        change = placing.read_journal(own, root)
-        if change is None:
-            return
-        placing.put_back(change)
-        if change.happened():
-            lock.write(root, {**lock.read(root), change.name: change.locked}, f"{lock.location(root)}.new")
-            self._append(change.event_id, change.timestamp_ms, SkillInstalled.type, change.event)
-        placing.remove_journal(own, root)
-
-    def _append(self, event_id: str, timestamp_ms: int, kind: str, data: JsonObject) -> None:
-        self._sink.append(INSTALLS, "install", INSTALLS, [Draft(event_id, timestamp_ms, kind, data)])
+    def _append(self, event: SkillInstalled | InstallRefused) -> None:
+        # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
+        draft = Draft(random_ids(), system_clock(), event.type, storable_table(event.data()))
+        self._sink.append(INSTALLS, "install", INSTALLS, [draft])
 
 
 def _is_remote(request: InstallRequest) -> bool:
@@ -377,14 +322,22 @@ def _compare(digest: str, wanted: str, source: str) -> str:
     return digest
 
 
-def _name(entries: Sequence[ArchiveEntry]) -> str:
-    """The name in the SKILL.md, which becomes the name of the folder."""
+def _examine(entries: Sequence[ArchiveEntry], rules: validate.Rules) -> validate.Validation:
+    """Check the SKILL.md as discovery does. Its name becomes the name of the folder."""
     data = next(entry.data for entry in entries if entry.path == SKILL_FILE)
-    parsed = frontmatter.parse(data[: limits.FRONTMATTER_BYTES + limits.HEAD_BYTES])
+    parsed = validate.parse(data[: limits.FRONTMATTER_BYTES + limits.HEAD_BYTES], SKILL_FILE, rules)
     name = (parsed.fields or {}).get("name") if parsed is not None else None
-    if not isinstance(name, str) or len(name) > limits.NAME_LENGTH or validate.name_flaw(name, "unicode"):
+    if (
+        parsed is None
+        or not isinstance(name, str)
+        or len(name) > limits.NAME_LENGTH
+        or validate.name_flaw(name, "unicode")
+    ):
         raise InstallError(f"{SKILL_FILE} has no frontmatter with a valid name", reason="invalid")
-    return name
+    checked = validate.check(parsed, name, rules, SKILL_FILE)
+    if not checked.valid:
+        raise InvalidSkill(SKILL_FILE, [note for note in checked.diagnostics if note.severity == "error"])
+    return checked
 
 
 def _below(path: str, folder: str) -> bool:

@@ -12,7 +12,7 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 
 from metier import limits
@@ -64,22 +64,16 @@ def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
     return [replace(entry, path=entry.path.removeprefix(f"{top}/")) for entry in entries]
 
 
-def write(entries: Iterable[ArchiveEntry], folder: str) -> None:
+def write(entries: Sequence[ArchiveEntry], folder: str) -> None:
     """Write checked files to a new folder. Other users can write none of them, whatever the umask is."""
-    os.mkdir(folder, 0o755)
+    inner = {entry.path[:cut] for entry in entries for cut, char in enumerate(entry.path) if char == "/"}
+    for below in ("", *sorted(inner)):
+        os.mkdir(os.path.join(folder, below), 0o755)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for entry in entries:
-        file = os.path.join(folder, entry.path)
-        _make_folders(folder, os.path.dirname(entry.path))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(file, flags, 0o755 if entry.executable else 0o644), "wb") as stream:
+        mode = 0o755 if entry.executable else 0o644
+        with os.fdopen(os.open(os.path.join(folder, entry.path), flags, mode), "wb") as stream:
             stream.write(entry.data)
-
-
-def _make_folders(folder: str, below: str) -> None:
-    path = os.path.join(folder, below)
-    if below and not os.path.isdir(path):
-        _make_folders(folder, os.path.dirname(below))
-        os.mkdir(path, 0o755)
 
 
 # --- checks ---
@@ -92,7 +86,7 @@ class _Intake:
         self.entries: list[ArchiveEntry] = []
         self._members = 0
         self._left = limits.INSTALL_BYTES
-        self._ratio = _allowance(packed) if packed is not None else self._left
+        self._ratio = _allowance(packed) if packed is not None else self._left  # a folder is not packed
         self._spelled: dict[str, str] = {}
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -134,18 +128,22 @@ class _Intake:
                 refuse("collision", f"two names collide: {known!r} and {path!r}")
             (self._files if is_file else self._folders).add(path)
 
-    def reserve(self, path: str, size: int) -> None:
-        """Count the size of a file before it is read."""
+    def file(self, name: str, mode: int, size: int, read: Callable[[], bytes]) -> None:
+        """Check a file, and read it once its size is within the limits."""
+        path = self.name(name, folder=False)
+        if not path:
+            return
         self._left -= size
         self._ratio -= size
         if size < 0 or self._left < 0:
             refuse("too-large", f"unpacked it has more than {limits.INSTALL_BYTES:,} bytes (at {path!r})")
         if self._ratio < 0:
             refuse("too-large", f"it unpacks to more than {limits.INSTALL_RATIO} times its size (at {path!r})")
-
-    def add(self, path: str, data: bytes, mode: int) -> None:
         if mode & (stat.S_ISUID | stat.S_ISGID):
             refuse("unsafe-mode", f"a file has the setuid or setgid bit: {path!r}")
+        data = read()
+        if len(data) != size:
+            refuse("damaged", f"its size is not the announced one: {name!r}")
         self.entries.append(ArchiveEntry(path, data, bool(mode & 0o111)))
 
 
@@ -185,21 +183,12 @@ def read_folder(folder: str) -> tuple[list[ArchiveEntry], tuple[str, ...]]:
                 continue
             if not stat.S_ISREG(status.st_mode):
                 refuse("link" if entry.is_symlink() else "not-a-file", f"it has a {_kind(status.st_mode)}: {name!r}")
-            path = intake.name(name, folder=False)
-            if path:
-                intake.reserve(path, status.st_size)
-                intake.add(path, _content(folder, path, status.st_size), status.st_mode)
+            try:
+                size = status.st_size
+                intake.file(name, status.st_mode, size, lambda: beneath.read_file(folder, name, size + 1).data)  # noqa: B023
+            except ResourceError as error:
+                refuse("unreadable", str(error))
     return intake.entries, tuple(left_out)
-
-
-def _content(folder: str, path: str, size: int) -> bytes:
-    try:
-        content = beneath.read_file(folder, path, size)
-    except ResourceError as error:
-        refuse("unreadable", str(error))
-    if content.size != size or len(content.data) != size:
-        refuse("unreadable", f"{path} changed while it was read", "try again")
-    return content.data
 
 
 # --- zip ---
@@ -271,15 +260,11 @@ def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intak
         refuse("encrypted", f"it is encrypted: {name!r}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         refuse("damaged", f"its compression is not supported: {name!r}")
-    path = intake.name(name, folder=folder)
-    if folder or not path:
+    if folder:
+        intake.name(name, folder=True)
         return
-    intake.reserve(path, info.file_size)
     with archive.open(info) as stream:
-        data = stream.read(info.file_size + 1)
-    if len(data) != info.file_size:
-        refuse("damaged", f"its size differs from the table of contents: {name!r}")
-    intake.add(path, data, mode)
+        intake.file(name, mode, info.file_size, lambda: stream.read(info.file_size + 1))
 
 
 # --- tar ---
@@ -292,12 +277,10 @@ def _tar(data: bytes) -> list[ArchiveEntry]:
             refuse("link", f"it has a link: {name!r}")
         if kind not in b"057\x00":
             refuse("not-a-file", f"it has an entry that is neither a file nor a folder: {name!r}")
-        folder = kind == b"5" or name.endswith("/")
-        path = intake.name(name, folder=folder)
-        if folder or not path:
-            continue
-        intake.reserve(path, len(content))
-        intake.add(path, content, mode)
+        if kind == b"5" or name.endswith("/"):
+            intake.name(name, folder=True)
+        else:
+            intake.file(name, mode, len(content), lambda: content)  # noqa: B023
     return intake.entries
 
 

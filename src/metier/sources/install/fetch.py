@@ -21,23 +21,21 @@ from metier.errors import InstallError
 from metier.files.addresses import is_public, parse_address
 from metier.files.digests import is_digest
 from metier.files.json_text import parse_json
-from metier.files.shapes import is_list, is_table
+from metier.files.shapes import as_table, is_list, is_table
 from metier.sources.install.archive import refuse
 
 INDEX: Final = "/.well-known/agent-skills/index.json"
 SCHEMA: Final = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
-_CHUNK: Final = 64 * limits.KIB
 
 
 class Listed(NamedTuple):
-    """An entry of an index."""
+    """Where the index of a site says a skill is."""
 
-    name: str
-    kind: Literal["skill-md", "archive"]
     url: str
     digest: str
+    kind: Literal["skill-md", "archive"]
 
 
 # --- URLs ---
@@ -183,14 +181,12 @@ def _answer(response: http.client.HTTPResponse, limit: int, place: str) -> bytes
     declared = response.headers.get("Content-Length", "")
     if declared.isdigit() and int(declared) > limit:
         refuse("too-large", f"{place} has more than {limit:,} bytes")
-    data = bytearray()
-    while chunk := response.read(_CHUNK):
-        data += chunk
-        if len(data) > limit:
-            refuse("too-large", f"{place} has more than {limit:,} bytes")
+    data = response.read(limit + 1)
+    if len(data) > limit:
+        refuse("too-large", f"{place} has more than {limit:,} bytes")
     if declared.isdigit() and len(data) != int(declared):
         refuse("unreachable", f"{place} ended before all its bytes arrived")
-    return bytes(data)
+    return data
 
 
 # --- the index of a site ---
@@ -198,31 +194,26 @@ def _answer(response: http.client.HTTPResponse, limit: int, place: str) -> bytes
 
 def find(data: bytes, base: str, name: str) -> Listed:
     """Return the entry of an index with a name. `base` is the URL of the index."""
-    entries = _entries(data, base)
-    names = [str(entry.get("name", "")) for entry in entries]
-    if names.count(name) != 1:
-        offered = ", ".join(sorted(names)[:20]) or "nothing"
-        what = "name the skill to install" if not name else f"it lists {name!r} {names.count(name)} times"
-        refuse("not-found", f"{shown(base)}: {what}", f"it offers {offered}")
-    entry = entries[names.index(name)]
-    kind, url, digest = entry.get("type"), entry.get("url"), entry.get("digest")
-    if kind not in ("skill-md", "archive") or not isinstance(url, str):
-        refuse("bad-index", f"the entry {name} in {shown(base)} has no known type or no url")
-    if not is_digest(digest):
-        refuse("bad-index", f"the entry {name} in {shown(base)} has no SHA-256 digest")
-    return Listed(name, kind, urlunsplit(check_url(urljoin(base, url))), digest)
-
-
-def _entries(data: bytes, base: str) -> list[dict[str, object]]:
     try:
         content: object = parse_json(data)
-    except (ValueError, RecursionError) as error:
-        raise InstallError(f"{shown(base)} is not an index of skills", reason="bad-index") from error
-    listed = content.get("skills") if is_table(content) else None
+    except (ValueError, RecursionError):
+        content = None
+    listed = as_table(content).get("skills")
     if not is_table(content) or not is_list(listed):
         refuse("bad-index", f"{shown(base)} is not an index of skills")
     schema = content.get("$schema")
     if schema != SCHEMA:
         found = f"its $schema is {str(schema)[:80]!r}" if schema else "it has no $schema, as in version 0.1"
         refuse("unknown-index", f"{shown(base)} has an unsupported version: {found}", f"supported: {SCHEMA}")
-    return [entry for entry in listed if is_table(entry)]
+    entries = [(str(entry.get("name", "")), entry) for entry in listed if is_table(entry)]
+    named = [entry for other, entry in entries if other == name]
+    if len(named) != 1:
+        offered = ", ".join(sorted(other for other, _ in entries)[:20]) or "nothing"
+        what = "name the skill to install" if not name else f"it lists {name!r} {len(named)} times"
+        refuse("not-found", f"{shown(base)}: {what}", f"it offers {offered}")
+    kind, url, digest = (named[0].get(key) for key in ("type", "url", "digest"))
+    if kind not in ("skill-md", "archive") or not isinstance(url, str):
+        refuse("bad-index", f"the entry {name} in {shown(base)} has no known type or no url")
+    if not is_digest(digest):
+        refuse("bad-index", f"the entry {name} in {shown(base)} has no SHA-256 digest")
+    return Listed(urlunsplit(check_url(urljoin(base, url))), digest, kind)

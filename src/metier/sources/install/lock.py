@@ -2,14 +2,15 @@
 
 It is next to the folder of skills (`skills.lock.json` next to `skills`). It is plain JSON without timestamps and can be
 committed. The digest of a skill is the SHA-256 of a JSON list of `[path, digest, executable]`, sorted by path. JSON
-quotes every part, so two different trees never have the same text.
+quotes every part, so two different trees never have the same text. While a skill is put into place, its entry names
+the files before and after: if the process is killed, both are accounted for.
 """
 
 import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,24 +19,39 @@ from metier.errors import ConfigError
 from metier.files.beneath import OPEN
 from metier.files.digests import digest_of
 from metier.files.json_text import read_json
-from metier.files.shapes import as_table, is_table
 from metier.files.tree import Row, tree_digest
 from metier.sources.install.archive import ArchiveEntry
 from metier.values.value import Value
-
-VERSION: Final = 1
 
 Scope = Literal["user", "project"]
 """Whose lock file it is."""
 
 
+class Before(Value):
+    """The skill that an install replaces. It has no files if there was none, or none that was installed."""
+
+    digest: str = ""
+    files: tuple[Row, ...] = ()
+
+
 class Locked(Value, kw_only=True):
-    """A skill as it was installed. `artifact` is the digest of its archive, if it came in one."""
+    """A skill as it was installed. `artifact` is the digest of its archive, if it came in one.
+
+    `before` is there until the install is complete.
+    """
+
+    json_keys = ("source", "digest", "artifact", "before?", "files")
 
     source: str
     digest: str
     artifact: str = ""
+    before: Before | None = None
     files: tuple[Row, ...]
+
+
+class _LockFile(Value):
+    version: Literal[1]
+    skills: dict[str, Locked]
 
 
 class LockFinding(Value):
@@ -65,7 +81,7 @@ def read(root: str) -> dict[str, Locked]:
     """Read the lock file. A missing file has no skills, an invalid one is an error."""
     file = location(root)
     try:
-        return _skills(read_json(file))
+        return msgspec.convert(read_json(file), _LockFile).skills
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -82,29 +98,11 @@ def installed_from(folder: str) -> str:
     return entry.source if entry is not None else ""
 
 
-def _skills(content: object) -> dict[str, Locked]:
-    table = as_table(content)
-    if table.get("version") != VERSION:
-        raise ValueError(f"its version is {table.get('version')!r}, not {VERSION}")
-    listed = table.get("skills")
-    if not is_table(listed):
-        raise ValueError("it has no table of skills")
-    return {name: _parse(name, value) for name, value in listed.items()}
-
-
-def _parse(name: str, value: object) -> Locked:
-    """An entry of the lock file. Raises `ValueError` if it is not valid."""
-    try:
-        return msgspec.convert(value, Locked)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"the entry {name!r} is not valid: {error}") from error
-
-
 def write(root: str, skills: Mapping[str, Locked], temporary: str) -> None:
     """Replace the lock file in one step, through a temporary file on the same disk. Without skills, it is deleted."""
     file = location(root)
     listed = {name: skills[name].as_dict() for name in sorted(skills)}
-    text = json.dumps({"version": VERSION, "skills": listed}, indent=2) + "\n"
+    text = json.dumps({"version": 1, "skills": listed}, indent=2) + "\n"
     try:
         if not skills:
             os.unlink(file)
@@ -127,16 +125,31 @@ def verify(root: str, scope: Scope) -> list[LockFinding]:
     return [LockFinding(scope, name, tuple(_problems(root, name, locked))) for name, locked in listed]
 
 
+def present(root: str, name: str, locked: Locked | None) -> Before:
+    """What an install that replaces this skill finds: after an interrupted one, the files before it or its own."""
+    if locked is None:
+        return Before()
+    if locked.before is not None and any(differences(os.path.join(root, name), locked.files)):
+        return locked.before
+    return Before(locked.digest, locked.files)
+
+
 def _problems(root: str, name: str, locked: Locked) -> Iterator[str]:
-    if tree_digest(locked.files) != locked.digest:
+    before, folder = locked.before, os.path.join(root, name)
+    versions = [locked, before] if before is not None and before.files else [locked]
+    if any(tree_digest(version.files) != version.digest for version in versions):
         yield "the lock file is inconsistent: its digest does not match its list of files"
-    elif os.path.basename(name) != name:
+        return
+    if os.path.basename(name) != name:
         yield "its folder is missing or is a link"
-    else:
-        yield from differences(os.path.join(root, name), locked.files)
-
-
-_SPECIAL: Final = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+        return
+    found = list(differences(folder, locked.files))
+    if before is not None:
+        yield "its install was interrupted; install it again"
+        # Until it is complete, the files before it are as good as its own.
+        if found and (not any(differences(folder, before.files)) if before.files else not os.path.lexists(folder)):
+            return
+    yield from found
 
 
 def differences(folder: str, files: Sequence[Row]) -> Iterator[str]:
@@ -145,92 +158,60 @@ def differences(folder: str, files: Sequence[Row]) -> Iterator[str]:
     A file that does not belong there is not read. Modes are compared as far as they do not depend on the umask of
     whoever installed the skill or checked it out: the executable bit, special bits, and what every user can write.
     """
-    expected = {path: (digest, executable) for path, digest, executable in files}
-    parents = {path[:cut] for path in expected for cut, char in enumerate(path) if char == "/"}
     try:
-        opened = os.open(folder, OPEN | os.O_DIRECTORY)
+        mode = os.lstat(folder).st_mode
     except OSError:
+        mode = 0
+    if not stat.S_ISDIR(mode):
         yield "its folder is missing or is a link"
         return
+    expected = {path: (digest, executable) for path, digest, executable in files}
+    parents = {path[:cut] for path in expected for cut, char in enumerate(path) if char == "/"}
+    problems = [("", problem) for problem in _mode_problems("its folder", mode)]
     seen: set[str] = set()
-    problems: list[tuple[str, str]] = []
-    try:
-        problems += _mode_problems("", os.fstat(opened).st_mode, executable=None)
-        left = len(expected) + len(parents) + limits.INSTALL_FILES
-        pending = [("", os.dup(opened))]
-        while pending:
-            below, descriptor = pending.pop()
-            try:
-                for name in sorted(os.listdir(descriptor)):
-                    left -= 1
-                    if left < 0:
-                        break
-                    path = below + name
-                    mode = os.lstat(name, dir_fd=descriptor).st_mode
-                    seen.add(path)
-                    if stat.S_ISDIR(mode) and path in parents:
-                        problems += _mode_problems(path, mode, executable=None)
-                        pending.append((f"{path}/", os.open(name, OPEN | os.O_DIRECTORY, dir_fd=descriptor)))
-                    elif stat.S_ISDIR(mode):
-                        problems += _added_folder(path, name, descriptor)
-                    elif path not in expected:
-                        problems.append((path, f"{path} was added{_kind(mode)}"))
-                    elif not stat.S_ISREG(mode):
-                        problems.append((path, f"{path} is no longer a file{_kind(mode)}"))
-                    else:
-                        problems += _changed(path, name, descriptor, *expected[path])
-            except OSError as error:
-                problems.append((below, f"{below or 'its folder'} cannot be read: {error.strerror}"))
-            finally:
-                os.close(descriptor)
-        if left < 0:
-            problems.append(("", f"its folder has more than {limits.INSTALL_FILES:,} files that were added"))
-    finally:
-        os.close(opened)
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        try:
+            for entry in sorted(os.scandir(os.path.join(folder, below)), key=lambda entry: entry.name):
+                path, mode = below + entry.name, entry.stat(follow_symlinks=False).st_mode
+                seen.add(path)
+                problems += ((path, found) for found in _compare(entry.path, path, mode, expected.get(path), parents))
+                # Of a folder that was added, the files directly in it are named, so that a planted module is.
+                if stat.S_ISDIR(mode) and (path in parents or not below or below[:-1] in parents):
+                    pending.append(f"{path}/")
+                if len(seen) > len(expected) + len(parents) + limits.INSTALL_FILES:
+                    yield f"its folder has more than {limits.INSTALL_FILES:,} files that were added"
+                    return
+        except OSError as error:
+            problems.append((below, f"{below or 'its folder'} cannot be read: {error.strerror}"))
     missing = ((path, f"{path} is missing") for path in expected.keys() - seen)
-    for _, problem in sorted((*problems, *missing)):
-        yield problem
+    yield from (problem for _, problem in sorted((*problems, *missing)))
 
 
-def _added_folder(path: str, name: str, folder: int) -> Iterator[tuple[str, str]]:
-    """A folder that was added, with the files directly in it, so that a planted module is named."""
-    yield path, f"{path}/ was added"
-    opened = os.open(name, OPEN | os.O_DIRECTORY, dir_fd=folder)
-    try:
-        listed = sorted(os.listdir(opened))
-    finally:
-        os.close(opened)
-    for inside in listed[:_NAMED]:
-        yield f"{path}/{inside}", f"{path}/{inside} was added"
-    if len(listed) > _NAMED:
-        yield f"{path}/{listed[_NAMED]}", f"{path}/ has {len(listed) - _NAMED:,} more that were added"
+def _compare(file: str, path: str, mode: int, wanted: tuple[str, bool] | None, parents: set[str]) -> Iterator[str]:
+    """Compare one thing in the folder with what was installed there, if anything was."""
+    kind = " and is a link" if stat.S_ISLNK(mode) else " and is neither a file nor a folder"
+    if stat.S_ISDIR(mode):
+        yield from _mode_problems(path, mode) if path in parents else (f"{path}/ was added",)
+    elif wanted is None:
+        yield f"{path} was added{'' if stat.S_ISREG(mode) else kind}"
+    elif not stat.S_ISREG(mode):
+        yield f"{path} is no longer a file{kind}"
+    else:
+        with os.fdopen(os.open(file, OPEN), "rb") as stream:
+            digest = digest_of(stream.read(limits.INSTALL_BYTES + 1))  # no file that was installed is so large
+        if digest != wanted[0]:
+            yield f"{path} was changed"
+        yield from _mode_problems(path, mode, executable=wanted[1])
 
 
-_NAMED: Final = 100
-"""How many files of a folder that was added are named."""
-
-
-def _changed(path: str, name: str, folder: int, digest: str, executable: bool) -> Iterator[tuple[str, str]]:
-    with os.fdopen(os.open(name, OPEN, dir_fd=folder), "rb") as stream:
-        status = os.fstat(stream.fileno())
-        found = digest_of(stream.read(limits.INSTALL_BYTES + 1))  # no file that was installed is so large
-    if found != digest:
-        yield path, f"{path} was changed"
-    yield from _mode_problems(path, status.st_mode, executable=executable)
-
-
-def _mode_problems(path: str, mode: int, *, executable: bool | None) -> Iterator[tuple[str, str]]:
-    shown = path or "its folder"
+def _mode_problems(shown: str, mode: int, *, executable: bool | None = None) -> Iterator[str]:
+    """What is wrong with the mode of a file, or of a folder, which has no `executable`."""
     if executable is not None and bool(mode & 0o111) != executable:
-        yield path, f"{shown} is {'no longer' if executable else 'now'} executable"
+        yield f"{shown} is {'no longer' if executable else 'now'} executable"
     # A folder may have the set-group-id bit because the folder around it has it.
-    if mode & (_SPECIAL if executable is not None else stat.S_ISUID | stat.S_ISVTX):
-        yield path, f"{shown} has a special mode: {stat.filemode(mode)}"
+    if mode & (stat.S_ISUID | stat.S_ISVTX | (stat.S_ISGID if executable is not None else 0)):
+        yield f"{shown} has a special mode: {stat.filemode(mode)}"
     if mode & stat.S_IWOTH:
-        yield path, f"{shown} can be written by every user: {stat.filemode(mode)}"
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return ""
-    return " and is a link" if stat.S_ISLNK(mode) else " and is neither a file nor a folder"
+        yield f"{shown} can be written by every user: {stat.filemode(mode)}"

@@ -48,7 +48,8 @@ class DemoModel(FunctionModel):
         results = [part for part in parts[asked:] if isinstance(part, ToolReturnPart)]
         done = [_Done(calls[one.tool_call_id], str(one.content), one.outcome == "success") for one in results]
         known = [name for text in prompts[:-1] for name in _CALLED.findall(text)] + [*map(_skill, calls.values())]
-        role, args, said = self._next(prompts[-1], [name for name in known if name], done)
+        files = [name for text in prompts for name in _ADDED.findall(text)]
+        role, args, said = self._next(prompts[-1], files[-1:], [name for name in known if name], done)
         if role in self._roles:
             yield {0: DeltaToolCall(self._roles[role], json.dumps(args, ensure_ascii=False))}
             return
@@ -56,7 +57,9 @@ class DemoModel(FunctionModel):
         for piece in re.findall(r"\S+\s*", f"{_ABOUT}\n\n{said}" if is_first else said):
             yield piece
 
-    def _next(self, prompt: str, known: Sequence[str], done: Sequence[_Done]) -> tuple[str, Mapping[str, Any], str]:
+    def _next(
+        self, prompt: str, file: list[str], known: Sequence[str], done: Sequence[_Done]
+    ) -> tuple[str, Mapping[str, Any], str]:
         """The role and the arguments of the next call, and what is said if no tool has that role."""
         told = "\n\n".join(map(_said, done)) if self._roles else self._nothing
         called = _CALLED.search(prompt)
@@ -75,7 +78,7 @@ class DemoModel(FunctionModel):
         if not wanted or any(wanted[2] in str(one.args) for one in done):
             return "", {}, told or _ASK
         if wanted[1].lower() == "run":
-            words = [quoted or word for quoted, word in _WORD.findall(wanted[3])] or _ADDED.findall(prompt)[-1:]
+            words = [quoted or word for quoted, word in _WORD.findall(wanted[3])] or file
             return "run", {"name": skill, "script": wanted[2], "arguments": words}, f"{_CANNOT_RUN}\n\n{told}"
         whole = {"path": f"skill://{skill}/{wanted[2]}"}
         return "read", {"name": skill, "path": wanted[2]} if "load" in self._roles else whole, told

@@ -21,7 +21,6 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, Severity
-from metier.values.value import Value
 
 # --- SARIF, which `validate` prints, too ---
 
@@ -119,17 +118,6 @@ _REASONS: Final = ("host-elsewhere", "host-left-out", "host-shadowed", "host-hid
 _RANK: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
-class CheckedSkill(Value):
-    path: str
-    verdicts: Sequence[HostVerdict]
-
-
-class Checked(Value):
-    hosts: Sequence[str]
-    passed: bool
-    skills: Iterator[CheckedSkill]
-
-
 @command(
     "check",
     "metier check .agents/skills/release-notes",
@@ -185,8 +173,8 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
             kept = [one for one in told if context.verbose or one.severity != "info"]
             output.json_out(sarif_log(sorted(kept, key=_rank), project_of(cwd), "check"))
         elif context.as_json:
-            listed = (CheckedSkill(each[0].path, each) for each in skills)
-            output.json_out(Checked(list(counts), not failed, listed))
+            listed = ({"path": each[0].path, "verdicts": each} for each in skills)
+            output.json_out({"hosts": list(counts), "passed": not failed, "skills": listed})
         else:
             first, second = next(skills), next(skills, None)
             if second is None:

@@ -4,8 +4,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
@@ -26,8 +26,8 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command
-from metier.values.skill import SKILL_FILE, Counts, Diagnostic, Skill
-from metier.values.value import Value
+from metier.values.skill import SKILL_FILE, Diagnostic, Skill
+from metier.values.value import JsonObject
 
 if TYPE_CHECKING:
     from metier.hosts.schema import RunRules
@@ -40,43 +40,6 @@ class Part(NamedTuple):
     name: str
     works: bool
     about: str
-
-
-class MachineFacts(TypedDict):
-    version: str
-    python: str
-    platform: str
-    profile: str
-    cwd: str
-    project: str
-    home: str
-    config: str
-
-
-class SandboxPromise(NamedTuple):
-    """A promise of the sandbox, and whether it was kept."""
-
-    promise: str
-    held: bool
-    detail: str
-
-
-class SettledRoot(NamedTuple):
-    path: str
-    source: str
-    exists: bool
-
-
-class MachineReport(Value, kw_only=True):
-    json_keys = ("*facts", "parts", "sandbox", "settings", "roots", "counts", "diagnostics")
-
-    facts: MachineFacts
-    parts: Sequence[Part]
-    sandbox: Sequence[SandboxPromise]
-    settings: Mapping[str, str]
-    roots: Sequence[SettledRoot]
-    counts: Counts
-    diagnostics: Sequence[Diagnostic]
 
 
 State = Literal["here", "missing", "hidden", "not-given", "wanted"]
@@ -93,13 +56,6 @@ class Need(NamedTuple):
     help: str = ""
 
 
-class SkillNeeds(Value):
-    skill: str
-    path: str
-    ready: bool
-    needs: Sequence[Need]
-
-
 @command("doctor", "metier doctor --profile omp", "metier doctor release-notes")
 @click.argument("skill_name", metavar="[SKILL]", required=False, shell_complete=complete_skill)
 def doctor_command(context: Context, skill_name: str | None) -> int:
@@ -114,23 +70,22 @@ def doctor_command(context: Context, skill_name: str | None) -> int:
     sandbox, promises = _sandbox(skills.profile.run)
     parts = [sandbox, _packages_of_python(), _cache(skills.settings.cache_folder)]
     if context.as_json:
-        output.json_out(_report(skills, parts, promises))
+        report: JsonObject = {
+            **_facts(skills),
+            "parts": [part._asdict() for part in parts],
+            "sandbox": [finding._asdict() for finding in promises],
+            "settings": skills.settings.origins,
+            "roots": [
+                {"path": root.path, "source": root.source, "exists": os.path.isdir(root.path)} for root in skills.roots
+            ],
+            "counts": skills.counts,
+            "diagnostics": _of_settings(skills),
+        }
+        output.json_out(report)
     else:
         _print(skills, parts, promises)
     sys.stdout.flush()
     return 0
-
-
-def _report(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> "MachineReport":
-    return MachineReport(
-        facts=cast("MachineFacts", _facts(skills)),
-        parts=parts,
-        sandbox=[SandboxPromise(*finding) for finding in promises],
-        settings=skills.settings.origins,
-        roots=[SettledRoot(root.path, root.source, os.path.isdir(root.path)) for root in skills.roots],
-        counts=skills.counts,
-        diagnostics=_of_settings(skills),
-    )
 
 
 def _print(skills: Skills, parts: list[Part], promises: "list[ProbeFinding]") -> None:
@@ -231,7 +186,8 @@ def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
     ]
     lacks = [need for need in needs if need.state in _LACKS]
     if context.as_json:
-        output.json_out(SkillNeeds(skill.name, skill.path, not lacks, needs))
+        listed = [need._asdict() for need in needs]
+        output.json_out({"skill": skill.name, "path": skill.path, "ready": not lacks, "needs": listed})
     elif needs:
         rows = [(need.kind, need.name, need.state, ", ".join(need.where)) for need in needs]
         output.table(("need", "name", "state", "named in"), rows, whole=True)

@@ -8,7 +8,6 @@ import click
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CODES, EXIT_CODES
 from metier.surfaces.cli.frame import command
-from metier.values.value import Value
 
 JSON: Final = """\
 With --json, a command prints one JSON document on standard output; `events`,
@@ -34,21 +33,12 @@ _TOPICS: Final[Mapping[str, str]] = {
 }
 
 
-class HelpText(Value):
-    text: str
-
-
-class CompletionScript(Value):
-    shell: str
-    script: str
-
-
 @command("help", "metier help", "metier help session store prune", "metier help exit-codes")
 @click.argument("words", nargs=-1, metavar="[COMMAND|exit-codes|json]")
 def help_command(context: Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, the exit codes, or what --json prints."""
     text = _TOPICS.get(" ".join(words)) or _help(click.get_current_context().find_root(), words)
-    context.answer(HelpText(text), text.rstrip())
+    context.answer({"text": text}, text.rstrip())
 
 
 def _help(root: click.Context, words: tuple[str, ...]) -> str:
@@ -83,4 +73,4 @@ def completion_command(context: Context, shell: str) -> None:
     assert found is not None
     # The `source` method of the bash class would start bash to check its version, and bash may not be installed.
     script = ShellComplete.source(found(cli, {}, "metier", "_METIER_COMPLETE"))
-    context.answer(CompletionScript(shell, script), script)
+    context.answer({"shell": shell, "script": script}, script)

@@ -1,8 +1,7 @@
 """`list` and `show`: the catalog, and one skill."""
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import click
 
@@ -14,48 +13,11 @@ from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.skill import Changes, Counts, Diagnostic, FileError, Root, Shadowed, Skill, Skipped
-from metier.values.value import Count, Value
+from metier.values.skill import Changes, Diagnostic, FileError, Skill
+from metier.values.value import JsonObject
 
 _NAMED: Final = 20
 """How many names are on a line of --watch. A checkout of another branch may change thousands."""
-
-
-class SearchedRoot(Value):
-    json_keys = ("path=root.path", "scope=root.scope", "source=root.source", "exists", "count")
-
-    root: Root
-    exists: bool
-    count: Count = 0
-
-
-class CatalogPrinted(Value, kw_only=True):
-    """The catalog. A large one is written item by item, and never held as a whole."""
-
-    profile: str
-    roots: Sequence[SearchedRoot]
-    skills: Iterator[Skill]
-    shadowed: Iterator[Shadowed]
-    skipped: Iterator[Skipped]
-    diagnostics: Iterator[Diagnostic]
-    errors: Iterator[FileError]
-    truncated: bool
-    counts: Counts
-
-
-class CatalogWatched(Value, kw_only=True):
-    event: Literal["catalog"] = "catalog"
-    profile: str
-    skills: Sequence[Skill]
-    errors: Sequence[Diagnostic]
-
-
-class CatalogChanged(Value, kw_only=True):
-    event: Literal["changed"] = "changed"
-    added: Sequence[Skill]
-    removed: Sequence[str]
-    changed: Sequence[Skill]
-    errors: Sequence[Diagnostic]
 
 
 @command(
@@ -96,21 +58,29 @@ def _show(context: Context, skills: Skills, everything: bool, scope: str | None)
         _summary(skills, bool(shown), everything)
 
 
-def _catalog(skills: Skills, shown: list[Skill]) -> "CatalogPrinted":
-    catalog = skills.catalog
-    return CatalogPrinted(
-        profile=skills.profile.name,
-        roots=[
-            SearchedRoot(root, os.path.isdir(root.path), catalog.per_root.get(root.path, 0)) for root in skills.roots
-        ],
-        skills=iter(shown),
-        shadowed=iter(skills.shadowed),
-        skipped=iter(skills.skipped),
-        diagnostics=iter(skills.diagnostics),
-        errors=(FileError(d.path, d.message) for d in skills.errors),
-        truncated=catalog.truncated,
-        counts=skills.counts,
-    )
+def _catalog(skills: Skills, shown: list[Skill]) -> JsonObject:
+    """The catalog. A large one is printed item by item, and never held as a whole."""
+    roots = [
+        {
+            "path": root.path,
+            "scope": root.scope,
+            "source": root.source,
+            "exists": os.path.isdir(root.path),
+            "count": skills.catalog.per_root.get(root.path, 0),
+        }
+        for root in skills.roots
+    ]
+    return {
+        "profile": skills.profile.name,
+        "roots": roots,
+        "skills": iter(shown),
+        "shadowed": iter(skills.shadowed),
+        "skipped": iter(skills.skipped),
+        "diagnostics": iter(skills.diagnostics),
+        "errors": (FileError(d.path, d.message) for d in skills.errors),
+        "truncated": skills.catalog.truncated,
+        "counts": skills.counts,
+    }
 
 
 def _the_rest(skills: Skills) -> None:
@@ -156,7 +126,7 @@ def _follow(context: Context, skills: Skills, everything: bool, scope: str | Non
     with Watcher(skills, pending.put) as watcher:
         if context.as_json:
             shown = _shown(skills, scope)
-            _json_line(CatalogWatched(profile=skills.profile.name, skills=shown, errors=skills.errors))
+            _json_line({"event": "catalog", "profile": skills.profile.name, "skills": shown, "errors": skills.errors})
         else:
             _show(context, skills, everything, scope)
         try:
@@ -181,7 +151,9 @@ def _report(context: Context, skills: Skills, changes: Changes, broken: set[Diag
         added, changed = (
             [skill for name in names for skill in by_name.get(name, ())] for names in (changes.added, changes.changed)
         )
-        _json_line(CatalogChanged(added=added, removed=changes.removed, changed=changed, errors=errors))
+        _json_line(
+            {"event": "changed", "added": added, "removed": changes.removed, "changed": changed, "errors": errors}
+        )
         return
     if changes:
         marked = [
@@ -210,27 +182,11 @@ def _errors(catalog: Catalog) -> set[Diagnostic]:
     return {diagnostic for diagnostic in catalog.diagnostics if diagnostic.severity == "error"}
 
 
-def _json_line(data: Value) -> None:
+def _json_line(data: JsonObject) -> None:
     import json
 
     # ASCII only, because some readers also split lines at Unicode line separators.
-    click.echo(json.dumps(data.as_dict(), default=str))
-
-
-class SkillPrinted(Value, kw_only=True):
-    json_keys = (
-        "*skill", "files=listing.files", "files_truncated=listing.truncated", "files_left_out",
-        "shadowed_by|null", "diagnostics",
-    )  # fmt: skip
-
-    skill: Skill
-    listing: Listing
-    shadowed_by: str
-    diagnostics: Sequence[Diagnostic]
-
-    @property
-    def files_left_out(self) -> Count:
-        return self.listing.left_out
+    click.echo(json.dumps(data, default=output.as_json))
 
 
 @command("show", "metier show release-notes", "metier show ./skills/pdf/SKILL.md")
@@ -243,7 +199,8 @@ def show_command(context: Context, name: str) -> None:
     notes = [d for d in skills.diagnostics if d.path == skill.path]
     shadowed_by = next((e.winner.path for e in skills.shadowed if e.skill.path == skill.path), "")
     if context.as_json:
-        output.json_out(SkillPrinted(skill=skill, listing=listing, shadowed_by=shadowed_by, diagnostics=notes))
+        files = {"files": listing.files, "files_truncated": listing.truncated, "files_left_out": listing.left_out}
+        output.json_out({**skill.as_dict(), **files, "shadowed_by": shadowed_by or None, "diagnostics": notes})
         return
     who = [
         who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may

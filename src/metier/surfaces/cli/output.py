@@ -201,7 +201,7 @@ def _document(data: object) -> Iterator[str]:
     """JSON with one line for each key and each list item, which is readable and uses the fast encoder."""
     import json
 
-    encode = json.JSONEncoder(ensure_ascii=False, default=_as_json).encode
+    encode = json.JSONEncoder(ensure_ascii=False, default=as_json).encode
 
     def items(values: Iterable[object], indent: str) -> Iterator[str]:
         start = f"[\n{indent}  "
@@ -227,7 +227,8 @@ def _document(data: object) -> Iterator[str]:
         yield encode(data)
 
 
-def _as_json(value: object) -> object:
+def as_json(value: object) -> object:
+    """A value inside of data for JSON."""
     return plain(value) if isinstance(value, Struct) else str(value)
 
 

@@ -7,15 +7,15 @@ from collections.abc import Generator
 
 import click
 
-from metier.catalog.modes import Level
 from metier.errors import ConfigError, report_missing
 from metier.surfaces.cli import asking
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import Cancelled
 from metier.surfaces.cli.frame import command, option
-from metier.surfaces.tui.model import ALL, Picker, PickerEntry
+from metier.surfaces.tui.model import ALL, Picker
 from metier.surfaces.tui.plain import Dialogue
 from metier.values.results import Request
+from metier.values.skill import Skill
 
 
 @command(
@@ -43,29 +43,27 @@ def pick_command(context: Context, query: str, what: str, scope: str | None, pro
     The list is filtered with every letter. You can also switch skills on and
     off and pin them. Exits with 1 if nothing was chosen.
     """
-    level: Level = "project" if project else "user"
-    picker = Picker(context.discover(), level)
-    view = scope or ALL
-    if view not in {each.name for each in picker.views}:
-        known = ", ".join(each.name for each in picker.views)
-        raise ConfigError(f"there are no skills in the scope {view!r}", key="scope", hint=f"known: {known}")
-    entry = Dialogue(picker, view).run(query) if plain else _ask(picker, query, view)
-    if entry is None or entry.skill is None:
+    picker = Picker(context.discover(), "project" if project else "user")
+    if (scope or ALL) not in picker.scopes:
+        hint = f"known: {', '.join(picker.scopes)}"
+        raise ConfigError(f"there are no skills in the scope {scope!r}", key="scope", hint=hint)
+    skill = Dialogue(picker, scope or ALL).run(query) if plain else _pick(picker, query, scope or ALL)
+    if skill is None:
         raise Cancelled("nothing was chosen")
     if what == "load":
-        loaded = context.open_session(None if plain else _confirm, surface="tui").load(path=entry.path)
+        loaded = context.open_session(None if plain else _confirm, surface="tui").load(path=skill.path)
         context.answer(loaded, loaded.text)
     else:
-        context.answer(entry.skill, entry.path if what == "path" else picker.name_or_path(entry))
+        context.answer(skill, skill.path if what == "path" else picker.name_or_path(skill))
 
 
-def _ask(picker: Picker, query: str, view: str) -> PickerEntry | None:
+def _pick(picker: Picker, query: str, scope: str) -> Skill | None:
     try:
         from metier.surfaces.tui.screen import pick
     except ImportError as error:
         report_missing(error, "the picker", "tui")
     with _terminal():
-        return pick(picker, query, view)
+        return pick(picker, query, scope)
 
 
 def _confirm(request: Request) -> str:
@@ -83,26 +81,20 @@ def _terminal() -> Generator[None]:
 
     Standard output too: the picker does not write to it, but reads the terminal size from it.
     """
-    stray = [descriptor for descriptor in (0, 1, 2) if not os.isatty(descriptor)]
-    if not stray:
-        yield
-        return
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         hint = "use `metier pick --plain` or `metier search`"
         raise ConfigError("the picker needs a terminal", hint=hint) from None
-    kept = {descriptor: os.dup(descriptor) for descriptor in stray}
+    kept = [os.dup(stream) for stream in range(3)]
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for descriptor in stray:
-            os.dup2(terminal, descriptor)
+        for stream in range(3):
+            os.dup2(terminal, stream)
         yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for descriptor, original in kept.items():
-            os.dup2(original, descriptor)
+        for stream, original in enumerate(kept):
+            os.dup2(original, stream)
             os.close(original)
         os.close(terminal)

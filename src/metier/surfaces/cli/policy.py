@@ -1,8 +1,8 @@
 """`policy`, `enable`, `disable` and `trust`: the rules in force, how skills are offered, trusted projects."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict, cast
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
@@ -16,71 +16,16 @@ from metier.hosts.settings import Settings, changes
 from metier.policy import windows
 from metier.policy.decide import Decision, Policy
 from metier.policy.remembered import dropped_rules, rules_without_skill
-from metier.policy.rules import Rule, Verdict
+from metier.policy.rules import Rule
 from metier.record.state import read_state
 from metier.session.explaining import answers_of, asked_about, listed_rules, origin_word
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group, name_argument, option
-from metier.values.skill import MODES, Mode, Skill
-from metier.values.value import JsonObject, Value
+from metier.values.skill import MODES, Mode
 
 _ID = 8
 """The characters of an id that are shown."""
-
-
-class _RuleTool(TypedDict):
-    tool: str
-
-
-class RulePrinted(_RuleTool, total=False):
-    name: str
-    skill_name: str
-    path: str
-    command: str
-    digest: str
-    folder: str
-    scope: str
-    source: str
-    given: JsonObject
-    host: str
-
-
-class DecisionPrinted(Value):
-    verdict: Verdict
-    why: str
-    rule: RulePrinted | None
-
-
-class ListedRulePrinted(Value, kw_only=True):
-    json_keys = ("verdict", "*rule", "origin", "id?")
-
-    verdict: Verdict
-    rule: RulePrinted
-    origin: str
-    id: str
-
-
-class RulesListed(Value, kw_only=True):
-    policy: str
-    unasked: str
-    rules: Sequence[ListedRulePrinted]
-    warnings: Sequence[str]
-
-
-class RevokedRule(Value):
-    json_keys = ("id", "*rule")
-
-    id: str
-    rule: RulePrinted
-
-
-class Revoked(Value):
-    revoked: Sequence[RevokedRule]
-
-
-def printed(rule: Rule) -> RulePrinted:
-    return cast("RulePrinted", rule.as_dict())
 
 
 @group("policy", "metier policy list", "metier policy explain skill_run --skill release-notes")
@@ -128,8 +73,9 @@ def policy_explain(context: Context, tool: str, skill_name: str, path: str, comm
             active = read_state(store, context.session).state.windows
         if name := windows.refusing(policy, skills.catalog, active, tool, command):
             decision = Decision("deny", windows.reason(name))
-    rule = printed(decision.rule) if decision.rule else None
-    context.answer(DecisionPrinted(decision.verdict, decision.why, rule), f"{decision.verdict}: {decision.why}")
+    rule = decision.rule.as_dict() if decision.rule else None
+    data = {"verdict": decision.verdict, "why": decision.why, "rule": rule}
+    context.answer(data, f"{decision.verdict}: {decision.why}")
     return 3 if decision.verdict == "deny" else 0
 
 
@@ -149,10 +95,10 @@ def policy_list(context: Context) -> None:
     warnings = (*policy.rules().warnings, *(note.message for note in unknown))
     if context.as_json:
         rules = [
-            ListedRulePrinted(verdict=one.verdict, rule=printed(one.rule), origin=one.origin, id=one.id)
+            {"verdict": one.verdict, **one.rule.as_dict(), "origin": one.origin, **({"id": one.id} if one.id else {})}
             for one in listed
         ]
-        output.json_out(RulesListed(policy=policy.name, unasked=policy.unasked, rules=rules, warnings=warnings))
+        output.json_out({"policy": policy.name, "unasked": policy.unasked, "rules": rules, "warnings": list(warnings)})
         return
     click.echo(f"policy {policy.name}; a model's call that nobody can confirm: {policy.unasked}")
     if listed:
@@ -187,7 +133,7 @@ def policy_revoke(context: Context, ids: tuple[str, ...], everything: bool) -> N
         raise ConfigError("name the answers to take back", key="ID", hint="either ID... or --all")
     revoked = answers_of(context.settings()).revoke(None if everything else ids)
     if context.as_json:
-        output.json_out(Revoked([RevokedRule(rule.id, printed(rule)) for rule in revoked]))
+        output.json_out({"revoked": [{"id": rule.id, **rule.as_dict()} for rule in revoked]})
     elif not context.quiet:
         for rule in revoked:
             click.echo(f"revoked {rule.id[:_ID]}: {output.safe(str(rule))}")
@@ -227,28 +173,12 @@ _MESSAGE: Final[Mapping[Mode, str]] = {
 _project = option("--project", "Save it for everyone in this project.")
 
 
-class SwitchedSkill(Value):
-    json_keys = ("name=skill.name", "path=skill.path", "enabled=skill.enabled", "mode=skill.mode", "level")
-
-    skill: Skill
-    level: Level
-
-
-class ProjectTrust(Value):
-    project: str
-    trusted: bool
-    settings: Mapping[str, str]
-    """The settings that count because the project is trusted, each with its value."""
-    changes: Sequence[str]
-    """What is different from the settings that were trusted before."""
-
-
 def _switch(context: Context, name: str, mode: Mode, project: bool) -> None:
     level: Level = "project" if project else "user"
     skills = context.discover()
     skill = skills.set_mode(name, mode, level=level)
     context.done(
-        SwitchedSkill(skill, level),
+        {"name": skill.name, "path": skill.path, "enabled": skill.enabled, "mode": skill.mode, "level": level},
         _MESSAGE[skill.mode].format(name=skill.name, whom="this project" if project else "you"),
     )
     successor = skills.get(skill.name)
@@ -303,7 +233,9 @@ def trust_command(context: Context, folder: str | None, remove: bool) -> None:
     for one in {project, files}:
         trust.trust(config.config_folder, one, not remove)
     what = "no longer trusted" if remove else "trusted"
-    context.done(ProjectTrust(project, not remove, now, different), f"{project} is {what}")
+    context.done(
+        {"project": project, "trusted": not remove, "settings": now, "changes": different}, f"{project} is {what}"
+    )
     lines: list[str] = []
     if now:
         lines += [f"{len(now):,} {'setting counts' if len(now) == 1 else 'settings count'} now:"]

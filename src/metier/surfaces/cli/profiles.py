@@ -9,27 +9,16 @@ from metier.hosts.profiles import Profile, Raw
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_profile
 from metier.surfaces.cli.context import Context
-from metier.surfaces.cli.frame import command, option
+from metier.surfaces.cli.frame import command
 
 
-@command("profiles", "metier profiles", "metier profiles cursor", "metier profiles --compare")
+@command("profiles", "metier profiles", "metier profiles cursor")
 @click.argument("name", required=False, shell_complete=complete_profile)
-@option("--compare", "Compare the main rules of all hosts, one line each.")
-def profiles_command(context: Context, name: str | None, compare: bool) -> None:
-    """List the known hosts, or show the rules of one and where each rule comes from.
-
-    With --compare, NAME is how a skill's name relates to its folder, WINS is whose skill is used if two have one name,
-    and SURE is how many of the rules have a source.
-    """
+def profiles_command(context: Context, name: str | None) -> None:
+    """List the known hosts, or show the rules of one and where each rule comes from."""
     names = [name] if name else profiles.names()
     built = [(profiles.build(profiles.load(each)), documentation.load(each)) for each in names]
-    if compare:
-        rows = [documentation.row(profile, sources)._asdict() for profile, sources in built]
-        if context.as_json:
-            output.json_out(rows)
-        else:
-            output.table(documentation.NARROW, [[row[column] for column in documentation.NARROW] for row in rows], 1)
-    elif context.as_json:
+    if context.as_json:
         described = [_described(profile, sources) for profile, sources in built]
         output.json_out(described[0] if name else described)
     elif name:

@@ -16,7 +16,7 @@ from metier.files.text import printable
 from metier.hosts import profiles
 from metier.record.events import is_internal
 from metier.record.store import Frame, Store, canonical
-from metier.record.usage import SORTS, TOKEN_CHARACTERS, SkillUsage, Sort, Usage, usage
+from metier.record.usage import SORTS, SkillUsage, Sort, Usage, usage
 from metier.surfaces.cli import output
 from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
@@ -220,8 +220,6 @@ def usage_command(context: Context, since: str | None, skill: str | None, sort: 
     elif not found.skills:
         what = f"the skill {skill!r}" if skill else "a skill"
         click.echo(printable(f"none of {_many(found.sessions, 'session')} offered, found or used {what}"), err=True)
-    elif skill:
-        _show_one(found.skills[0], found)
     else:
         _show_usage(found, limit, quiet=context.quiet)
     return bool(skill and not found.skills)
@@ -236,62 +234,22 @@ def _show_usage(found: Usage, limit: int, *, quiet: bool) -> None:
     click.echo()
     if len(found.skills) > len(shown):
         click.echo(f"{len(found.skills) - len(shown):,} more skills are not shown; --limit 0 shows all")
-    _say(f"{_many(found.sessions, 'session')}, about {_short(found.characters // TOKEN_CHARACTERS)} tokens from Metier")
+    _say(f"{_many(found.sessions, 'session')}, about {_short(found.tokens)} tokens from Metier")
     if found.never_loaded:
-        _say(f"offered and never loaded: {_names(found.never_loaded)}")
-    if found.unoffered:
-        _say(f"loaded without being in a list: {_names(found.unoffered)}")
-    _notes(found)
+        _say(f"offered and never loaded: {output.first(found.never_loaded, _NAMES)}")
+    if found.sessions_without_texts:
+        kept = f"{_many(found.sessions_without_texts, 'session')} kept no texts"
+        _say(f"note: {kept}, so their characters are not counted")
 
 
 def _usage_row(one: SkillUsage) -> Sequence[str]:
-    counts = (one.offered, one.found, one.loaded, one.read, one.ran, one.refused + one.run_refused)
-    context = f"{_short(one.tokens)} {one.share:.0%}" if one.characters.total else ""
+    counts = (one.offered, one.found, one.loaded, one.read, one.ran, one.refused)
+    context = f"{_short(one.tokens)} {one.share:.0%}" if one.characters else ""
     return (one.name, *(f"{count:,}" if count else "" for count in counts), context, _ago(one.last_used_ms))
-
-
-def _show_one(one: SkillUsage, found: Usage) -> None:
-    part = one.characters
-    parts = {"list": part.description, "instructions": part.body, "files": part.resources, "output": part.output}
-    loads = {"model": one.loaded_by_model, "user": one.loaded_by_user, "preloaded": one.preloaded}
-    facts = (
-        ("skill", one.name),
-        ("offered", f"in {one.offered:,} of {_many(found.sessions, 'session')}"),
-        ("found", f"{_many(one.found, 'time')} by a search"),
-        ("loaded", f"{_many(one.loaded, 'time')}{_detail(loads)}"),
-        ("again", f"{one.loaded_again:,} of these loads gave only a reminder" if one.loaded_again else ""),
-        ("not in a list", f"when {_many(one.unoffered, 'session')} loaded it" if one.unoffered else ""),
-        ("read", _many(one.read, "file")),
-        ("ran", f"{_many(one.ran, 'script')}, {one.run_refused:,} refused"),
-        ("refused", f"{one.refused:,} loads or reads" if one.refused else ""),
-        ("context", f"{part.total:,} characters, about {one.tokens:,} tokens, {one.share:.1%}{_detail(parts)}"),
-        ("last used", _ago(one.last_used_ms, " ago") or "never"),
-    )
-    output.facts(facts)
-    _notes(found)
-
-
-def _notes(found: Usage) -> None:
-    """What the record does not say."""
-    if found.sessions_without_lists:
-        _say(f"note: {_many(found.sessions_without_lists, 'session')} recorded no list: no model was shown one")
-    if found.sessions_without_texts:
-        _say(
-            f"note: {_many(found.sessions_without_texts, 'session')} kept no texts, so their characters are not counted"
-        )
 
 
 def _say(text: str) -> None:
     click.echo(output.wrap(printable(text), hanging="  "))
-
-
-def _detail(parts: dict[str, int]) -> str:
-    known = [f"{name} {count:,}" for name, count in parts.items() if count]
-    return f" ({', '.join(known)})" if known else ""
-
-
-def _names(skills: Sequence[SkillUsage]) -> str:
-    return output.first([one.name for one in skills], _NAMES)
 
 
 def _many(count: int, what: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple
 
 import click
 
@@ -30,24 +30,7 @@ from metier.surfaces.cli.session_commands import by_option
 from metier.values.network import HostPattern
 from metier.values.results import Artifact, RunResult
 from metier.values.skill import Skill
-from metier.values.value import Count, JsonObject, Value
-
-
-class RanScript(Value):
-    json_keys = ("*result", "session")
-
-    result: RunResult
-    session: str
-
-
-class PlacedFiles(Value):
-    """The same with --out: the files that were written, and those that were not, each with the reason."""
-
-    json_keys = ("*ran", "written", "not_written")
-
-    ran: RanScript
-    written: list[str]
-    not_written: list[str]
+from metier.values.value import JsonObject
 
 
 @command(
@@ -114,12 +97,12 @@ def run_command(
         result = session.perform(operation, unasked=yes or operation.by == "model" or asking.at_terminal() is not None)
     except Unconfirmed as error:
         raise asking.no_terminal(f"pass --yes, or {error.way_out}") from error
-    ran = RanScript(result, session.id)
     placed = None
     if out is not None:
         placed = write_out({one.path: one.data for one in result.artifacts}, out, named, force=force)
     if context.as_json:
-        output.json_out(ran if placed is None else PlacedFiles(ran, placed.written, placed.refused))
+        written = {} if placed is None else {"written": placed.written, "not_written": placed.refused}
+        output.json_out({**result.as_dict(), "session": session.id, **written})
     else:
         _show(result, session, listed=placed is None)
         if placed is not None:
@@ -221,56 +204,6 @@ def report(placed: Placed) -> None:
 # --- env: the packages that scripts import ---
 
 
-class _Package(TypedDict):
-    name: str
-    version: str
-    size: Count
-
-
-class _Locked(TypedDict):
-    digest: str
-    source: str
-    packages: Sequence[_Package]
-
-
-class LockedPlace(_Locked):
-    folder: str
-    bytes: Count
-
-
-class KeptEnvironments(Value):
-    folder: str
-    bytes: Count
-    locks: Sequence[LockedPlace]
-
-
-class LockedScript(_Locked):
-    script: str
-    notes: Sequence[str]
-
-
-class ScriptPackages(LockedScript):
-    wants: Sequence[str]
-    inferred: bool
-    folder: str
-
-
-class SkillPackages(Value):
-    skill: str
-    scripts: Sequence[ScriptPackages]
-
-
-class LockedSkill(Value):
-    skill: str
-    scripts: Sequence[LockedScript]
-
-
-class Cleared(Value):
-    environments: Count
-    bytes: Count
-    locks: Count
-
-
 @group("env", "metier env show")
 def env_group(context: Context) -> None:
     """Show, fix and delete the packages that scripts import."""
@@ -294,7 +227,7 @@ def env_show(context: Context, skill: str | None) -> None:
     skills = context.discover()
     rows = [_row(skills, path, wanted) for path, wanted in _scripts(skills, _named(skills, skill))]
     if context.as_json:
-        output.json_out(SkillPackages(skill, cast("list[ScriptPackages]", rows)))
+        output.json_out({"skill": skill, "scripts": rows})
         return
     if not rows:
         output.note("no script of this skill imports a package")
@@ -320,7 +253,7 @@ def _show_all(context: Context) -> None:
     places = {str(row["folder"]): row["bytes"] for row in rows if row["folder"]}
     total = size_of(state.environments.folder)
     if context.as_json:
-        output.json_out(KeptEnvironments(state.environments.folder, total, cast("list[LockedPlace]", rows)))
+        output.json_out({"folder": state.environments.folder, "bytes": total, "locks": rows})
         return
     sizes = [_size(row["bytes"]) if row["folder"] else "not installed" for row in rows]
     table = [(row["source"], str(len(row["packages"])), size) for row, size in zip(rows, sizes, strict=True)]
@@ -342,7 +275,7 @@ def env_lock(context: Context, skill: str) -> None:
         plan = look_up(skills.settings, wanted, anew=True)
         found.append({"script": path, **_of_lock(plan.lock), "notes": _notes(plan)})
     if context.as_json:
-        output.json_out(LockedSkill(skill, cast("list[LockedScript]", found)))
+        output.json_out({"skill": skill, "scripts": found})
         return
     for row in found:
         click.echo(printable(f"{row['script']}: {_packages(row) or 'nothing'}"))
@@ -358,9 +291,8 @@ def env_clear(context: Context) -> None:
     state = _state(context)
     locks = state.locks.clear()
     count, size = state.environments.clear()
-    context.answer(
-        Cleared(count, size, locks), f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted"
-    )
+    told = f"{count:,} environments ({_size(size)}) and {locks:,} locks were deleted"
+    context.answer({"environments": count, "bytes": size, "locks": locks}, told)
 
 
 # --- what a skill has ---

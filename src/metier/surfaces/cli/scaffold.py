@@ -35,11 +35,6 @@ _PROFILE: Final = '# profile = "standard"'
 """The line of the template that names the profile."""
 
 
-class ScaffoldedFiles(Value):
-    made: list[str]
-    kept: list[str]
-
-
 @command(
     "new",
     "metier new meeting-minutes",
@@ -131,7 +126,7 @@ def _tell(context: Context, config: Settings, made: list[str], kept: list[str], 
     lines = [f"created {output.relative(path, config.place.cwd)}" for path in made]
     lines += [f"kept {output.relative(path, config.place.cwd)}, which exists" for path in kept]
     if context.as_json:
-        output.json_out(ScaffoldedFiles(made, kept))
+        output.json_out({"made": made, "kept": kept})
     elif not context.quiet:
         click.echo("\n".join([*map(printable, lines), following]))
 

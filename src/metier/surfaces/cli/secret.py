@@ -1,7 +1,6 @@
 """`secret`: keeps secrets of the user, says who may use them, and gives them to skills. Values are never printed."""
 
 import sys
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import click
@@ -19,30 +18,8 @@ from metier.surfaces.cli.completion import complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, group, option
 from metier.values.skill import REMOTE
-from metier.values.value import Count, Value
 
 SecretPlace = Literal["keyring", "file"]
-
-
-class SecretKept(Value):
-    name: str
-    place: SecretPlace
-    where: str
-    why: str
-
-
-class SecretRemoved(Value):
-    name: str
-    removed: bool
-    revoked: Count
-
-
-class SecretAllowed(Value):
-    name: str
-    skill: str
-    digest: str
-    id: str
-    set: bool
 
 
 @group(
@@ -78,7 +55,7 @@ def secret_set(context: Context, name: str, rest: tuple[str, ...], in_file: bool
     kept = SecretStorage(context.settings().config_folder)
     state = kept.set(name, _typed(name) if sys.stdin.isatty() else _piped(), in_file=in_file)
     where = f"the keyring {state.backend.name}" if state.backend is not None else kept.folder
-    data = SecretKept(name, kept.places()[name], where, state.problem)
+    data = {"name": name, "place": kept.places()[name], "where": where, "why": state.problem}
     why = f", because {state.problem}" if state.problem and not in_file else ""
     context.done(data, f"{name} is kept in {where}{why}")
 
@@ -102,7 +79,7 @@ def secret_remove(context: Context, name: str) -> int:
     rules = [rule for rule in answers.written()["allow"] if rule.tool == TOOL and rule.name == name]
     if rules:
         answers.revoke([rule.id for rule in dict.fromkeys(rules)])
-    data = SecretRemoved(name, removed, len(rules))
+    data = {"name": name, "removed": removed, "revoked": len(rules)}
     context.done(data, f"{name} is removed" if removed else f"there is no secret {name}")
     return not removed
 
@@ -125,7 +102,7 @@ def secret_allow(context: Context, name: str, skill_name: str) -> None:
     config = skills.settings
     RememberedRules(config.answers_file, config.profile).add(rule)
     is_set = name in SecretStorage(config.config_folder).names()
-    data = SecretAllowed(name, skill.name, digest, rule.id, is_set)
+    data = {"name": name, "skill": skill.name, "digest": digest, "id": rule.id, "set": is_set}
     context.done(data, f"{skill.name} is given {name} as long as none of its files changes ({digest})")
     if not is_set and not context.quiet:
         context.note(f"warning: {name} is not set yet; `metier secret set {name}` sets it")
@@ -142,21 +119,6 @@ class _User(NamedTuple):
     why: str
 
 
-class ListedSecret(Value):
-    name: str
-    place: SecretPlace | None
-    users: Sequence[_User]
-
-
-class SecretList(Value):
-    json_keys = ("secrets", "keyring|null", "why", "folder")
-
-    secrets: Sequence[ListedSecret]
-    keyring: str
-    why: str
-    folder: str
-
-
 @command("list", "metier secret list", "metier secret list --json", of=secret_group)
 def secret_list(context: Context) -> None:
     """List the names of the secrets, where each is kept, and which skills are given it."""
@@ -171,8 +133,12 @@ def secret_list(context: Context) -> None:
     state = find_keyring()
     keyring = state.backend.name if state.backend is not None else ""
     if context.as_json:
-        listed = [ListedSecret(name, places.get(name), found) for name, found in users.items()]
-        output.json_out(SecretList(listed, keyring, state.problem, kept.folder))
+        listed = [
+            {"name": name, "place": places.get(name), "users": [user._asdict() for user in found]}
+            for name, found in users.items()
+        ]
+        why = {"keyring": keyring or None, "why": state.problem, "folder": kept.folder}
+        output.json_out({"secrets": listed, **why})
         return
     if users:
         rows = [(name, places.get(name, "not set"), _said(found)) for name, found in users.items()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from metier import limits
+from metier.files.replace import replacing
 from metier.surfaces import web
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
@@ -51,14 +51,6 @@ def rpc_command(context: Context) -> None:
 @option("--name HOST", "Also answer to this host name.", "names", many=True)
 @option("--open", "Open the web app in a browser, signed in.", "opens")
 @option("--runs N", "Run at most this many scripts at a time.", type=click.IntRange(1))
-@option(
-    "--rate N",
-    "Requests per second from one address. 0 means no limit.",
-    default=limits.REQUESTS_PER_SECOND,
-    show_default=True,
-    type=click.FloatRange(0),
-)
-@option("--proxy ADDRESS", "Trust the client addresses that this proxy reports.", "proxies", many=True)
 def serve_command(context: Context, socket: str | None, opens: bool, **given: Any) -> None:
     """Serve the web app, the HTTP API, JSON-RPC and MCP.
 
@@ -101,8 +93,6 @@ class BrowserPage:
         self._folder, self._file = folder, ""
 
     def open(self, server: web.Started) -> None:
-        from metier.surfaces.web.access import write_private
-
         if not server.link:
             webbrowser.open(server.address)
             return
@@ -110,7 +100,8 @@ class BrowserPage:
         link = html.escape(server.link)
         text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={link}">'
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        write_private(self._file, f'{text}<title>Metier</title><a href="{link}">Sign in to Metier</a>\n', replace=True)
+        with replacing(self._file) as page:
+            page.write(f'{text}<title>Metier</title><a href="{link}">Sign in to Metier</a>\n')
         webbrowser.open(pathlib.Path(self._file).as_uri())
 
     def remove(self) -> None:

@@ -18,7 +18,6 @@ from metier.files.text import printable
 from metier.record import retention
 from metier.record.events import RETENTION, is_internal
 from metier.record.runs import MadeFile, made_files
-from metier.record.store.values import Stats, Summary
 from metier.record.writer import system_clock
 from metier.session.operation import Operation, parameters, schema_of
 from metier.session.operations import OPERATIONS
@@ -27,7 +26,7 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import SuggestingGroup, command, group, option, standard_input
 from metier.surfaces.cli.registry import COMMANDS
 from metier.surfaces.cli.run import report, write_out
-from metier.values.value import Count, Schema, Value
+from metier.values.value import Schema
 
 # --- operations ---
 
@@ -170,15 +169,6 @@ def _named_files(found: Sequence[MadeFile], name: str) -> list[MadeFile]:
 # --- store ---
 
 
-class StoreContents(Value, kw_only=True):
-    json_keys = ("*stats", "content_bytes", "store_days=bound.days", "store_megabytes=bound.megabytes", "latest")
-
-    stats: Stats
-    content_bytes: Count
-    bound: retention.Bound
-    latest: Sequence[Summary]
-
-
 @group("store", "metier session store stats", of=session_group)
 def store_group(context: Context) -> None:
     """Count, move and delete the events in the store."""
@@ -197,7 +187,8 @@ def store_stats(context: Context) -> None:
         size = retention.content_bytes(store)
     sessions.sort(key=lambda one: -one.last_ms)
     if context.as_json:
-        output.json_out(StoreContents(stats=stats, content_bytes=size, bound=bound, latest=sessions[:50]))
+        kept = {"content_bytes": size, "store_days": bound.days, "store_megabytes": bound.megabytes}
+        output.json_out({**stats.as_dict(), **kept, "latest": sessions[:50]})
         return
     stats = stats.as_dict() | {"content_bytes": size, "keeps": f"{bound} (store_days, store_megabytes)"}
     output.facts((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in stats.items())

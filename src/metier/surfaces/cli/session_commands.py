@@ -15,7 +15,6 @@ from metier.surfaces.cli.completion import complete_file, complete_skill
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
 from metier.values.results import Hit, Prompt, SearchResult
-from metier.values.value import Value
 
 by_option = option(
     "--by",
@@ -36,22 +35,6 @@ file_option = option(
     multiple=True,
     callback=_none_for_none,
 )
-
-
-class ExplainedHit(Value):
-    json_keys = ("*hit", "matched=hit.matched")
-
-    hit: Hit
-
-
-class ExplainedResult(Value):
-    json_keys = ("*result", "results")
-
-    result: SearchResult
-
-    @property
-    def results(self) -> list[ExplainedHit]:
-        return [ExplainedHit(hit) for hit in self.result.results]
 
 
 @command(
@@ -84,7 +67,8 @@ def search_command(context: Context, /, query: str, explain: bool, wait: bool, *
     if explain or output.on_terminal():
         result = skills.explain(result)
     if context.as_json:
-        output.json_out(ExplainedResult(result) if explain else result)
+        hits = [{**hit.as_dict(), "matched": hit.matched} for hit in result.results]
+        output.json_out({**result.as_dict(), "results": hits} if explain else result)
     elif not result.results:
         context.hint(f"no skill matches {query!r}")
     else:

@@ -1,7 +1,7 @@
 """`validate`: whether skills follow the standard or the rules of a profile, and what their authors got wrong."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import click
@@ -22,42 +22,7 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, Root
-from metier.values.value import Value, replace
-
-
-class ValidatedSkill(Value):
-    path: str
-    valid: bool
-    diagnostics: Sequence[Diagnostic]
-
-
-class Validated(Value):
-    valid: bool
-    skills: Iterator[ValidatedSkill]
-
-
-class FixTold(Value):
-    path: str
-    changes: Sequence[str]
-
-
-class FixShown(FixTold):
-    diff: str
-
-
-class FixRefused(Value):
-    path: str
-    reason: str
-
-
-class FixedAndValidated(Validated, kw_only=True):
-    fixed: Sequence[FixTold]
-    refused: Sequence[FixRefused]
-
-
-class Fixable(Value):
-    fixable: Sequence[FixShown]
-    refused: Sequence[FixRefused]
+from metier.values.value import JsonObject, replace
 
 
 @command(
@@ -153,8 +118,8 @@ class Fixes(NamedTuple):
     wanted: list[Fix]
     refused: list[tuple[Fix, str]]
 
-    def told_refused(self) -> list[FixRefused]:
-        return [FixRefused(one.file, why) for one, why in self.refused]
+    def told_refused(self) -> list[JsonObject]:
+        return [{"path": one.file, "reason": why} for one, why in self.refused]
 
 
 def _planned(folders: Iterable[tuple[str, str]]) -> Fixes:
@@ -191,8 +156,8 @@ def _tell_refused(fixes: Fixes) -> None:
 def _show_fixes(context: Context, fixes: Fixes) -> None:
     """Print what `--fix` would write."""
     if context.as_json:
-        listed = [FixShown(one.file, one.changes, one.diff()) for one in fixes.wanted]
-        output.json_out(Fixable(listed, fixes.told_refused()))
+        listed = [{"path": one.file, "changes": one.changes, "diff": one.diff()} for one in fixes.wanted]
+        output.json_out({"fixable": listed, "refused": fixes.told_refused()})
         return
     for one in fixes.wanted:
         click.echo(output.safe(one.diff()))
@@ -267,12 +232,14 @@ def _report(
     if sarif:
         output.json_out(sarif_log([Remark.of(d) for d in told], project_of(cwd), "validate"))
     elif context.as_json:
-        listed = (ValidatedSkill(file, file not in broken, notes) for file, notes in sorted(files.items()))
-        if done is None:
-            output.json_out(Validated(not broken, listed))
-        else:
-            fixed = [FixTold(one.file, one.changes) for one in done.wanted]
-            output.json_out(FixedAndValidated(not broken, listed, fixed=fixed, refused=done.told_refused()))
+        listed = (
+            {"path": file, "valid": file not in broken, "diagnostics": notes} for file, notes in sorted(files.items())
+        )
+        printed: JsonObject = {"valid": not broken, "skills": listed}
+        if done is not None:
+            printed["fixed"] = [{"path": one.file, "changes": one.changes} for one in done.wanted]
+            printed["refused"] = done.told_refused()
+        output.json_out(printed)
     else:
         for diagnostic in told:
             output.diagnostic(diagnostic, cwd)

@@ -3,42 +3,44 @@
 The text scrolls. What each answer means and the keys stay in view. Text is never markup.
 """
 
+import os
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.events import Resize
-from textual.widgets import Static
+from textual.widgets import Footer, Static
 
 from metier.policy.question import Question
-from metier.surfaces.tui.themes import ThemedApp, bindings, key_bar
 from metier.values.results import Request
 
 
-class QuestionApp(ThemedApp[str]):
+class QuestionApp(App[str]):
     """Asks one question. It returns `once`, `always` or `no`."""
 
     TITLE = "metier"
     CSS_PATH = "question.tcss"
     AUTO_FOCUS = "#text"
+    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings({"y": "answer('once')", "a": "answer('always')", "n,escape": "answer('no')", "v": "view"}),
-        *bindings({"ctrl+c,ctrl+q": "answer('no')"}, priority=True),
+        Binding("y", "answer('once')", "once"),
+        Binding("a", "answer('always')", "always"),
+        Binding("n,escape", "answer('no')", "no"),
+        Binding("v", "view", "view all of the text"),
+        Binding("ctrl+c,ctrl+q", "answer('no')", show=False, priority=True),
     ]
 
     def __init__(self, question: Question) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._question, self._all = question, False
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="text"):
             yield Static(id="question")
         yield Static(id="meanings")
-        more = {"v": "view all of the text"} if self._question.more else {}
-        keys = {"y": "once", "a": "always", "n": "no", **more, "up, down": "scroll"}
-        yield Static(key_bar(keys), id="keys")
+        yield Footer(show_command_palette=False)
 
     def on_resize(self, event: Resize) -> None:
         self._draw(event.size.width)
@@ -46,17 +48,18 @@ class QuestionApp(ThemedApp[str]):
     def _draw(self, columns: int) -> None:
         width = columns - 1  # the scroll bar
         title, _, rest = self._question.as_text(width, ()).partition("\n")
-        shown = Text(title, "bold").append(f"\n{rest}", "not bold")
-        if self._all:
-            shown.append(f"\n\n{self._question.whole(width)}", "not bold")
-        self.query_one("#question", Static).update(shown)
-        self.query_one("#meanings", Static).update(Text(self._question.meanings(columns)))
+        more = f"\n\n{self._question.whole(width)}" if self._all else ""
+        self.query_one("#question", Static).update(Content.assemble((title, "bold"), f"\n{rest}{more}"))
+        self.query_one("#meanings", Static).update(Content(self._question.meanings(columns)))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "view" or self._question.more
 
     def action_answer(self, answer: str) -> None:
         self.exit(answer)
 
     def action_view(self) -> None:
-        self._all = self._question.more
+        self._all = True
         self._draw(self.size.width)
 
 

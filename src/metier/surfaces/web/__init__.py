@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metier import limits
 from metier.app import App
 from metier.errors import ConfigError, report_missing
 
@@ -26,9 +25,7 @@ class Options:
     no_token: bool = False
     socket: str = ""
     names: tuple[str, ...] = ()
-    rate: float = limits.REQUESTS_PER_SECOND
     runs: int | None = None
-    proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +57,19 @@ def serve(app: App, options: Options, started: Callable[[Started], None] | None 
             started(Started(address, link))
 
     try:
-        made = server.make(application, options.host, options.port, options.proxies)
-        if options.socket:
-            server.run_on_socket(made, options.socket, tell)
-        else:
-            server.run(made, tell)
+        made = server.make(application, options.host, options.port)
+        server.run(made, tell, options.socket)
     finally:
         app.close()
 
 
 def _gate(app: App, options: Options) -> "Gate":
     from metier.surfaces.web.access import token
-    from metier.surfaces.web.guard import Gate, is_loopback
+    from metier.surfaces.web.guard import Gate
 
     if options.no_token and options.token:
         raise ConfigError("there is a token, and --no-token", key="token", hint="unset METIER_TOKEN")
-    if options.no_token and not options.socket and not is_loopback(options.host):
-        hint = "leave out --no-token, or listen on 127.0.0.1"
-        raise ConfigError(f"listening on {options.host} needs a token, because others can connect", hint=hint)
     given = options.token
     if not given and not options.no_token and not options.socket:
         given = token(app.config.config_folder)
-    return Gate.for_address("127.0.0.1" if options.socket else options.host, given, options.names, options.rate)
+    return Gate.for_address("127.0.0.1" if options.socket else options.host, given, options.names)

@@ -10,16 +10,11 @@ reaches the store, and a new token ends all sign-ins.
 import asyncio
 import contextlib
 import hmac
-import ipaddress
 import os
 import re
 import secrets
 import stat
 import tempfile
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -42,30 +37,32 @@ SIGN_INS: Final = 200
 CHECK_SECONDS: Final = 15.0
 """How often an open request is checked for a sign-out at another server. One at this server ends it at once."""
 
-FIRST_SECONDS: Final = 0.05
-SLOWEST_SECONDS: Final = 3.0
-"""The delay of the first wrong attempt, which doubles with each further one, and the longest delay."""
-
-WAITING: Final = 5
-ALL_WAITING: Final = 200
-"""Wrong attempts of one source, and of all, that wait for their answer. Further ones are refused at once."""
-
-FORGET_SECONDS: Final = 60.0
-SOURCES: Final = 10_000
-"""How long, and of how many sources, wrong attempts are remembered."""
-
 _FORM: Final = re.compile(rb"[A-Za-z0-9_-]{32,200}\n?")
 _KEY: Final = "sign-ins"
-_COOKIES: Final = 8
-"""Cookies of one name that are looked at. Another server on the same host name can set some, too."""
 
 
-class SignIns:
-    """The browsers that signed in, by the ids of their sign-ins."""
+class Access:
+    """The token of one server, and the browsers that signed in with it. Without a token everybody may come in."""
 
     def __init__(self, store: Store, token: str) -> None:
-        self._store, self._token = store, token
+        self.token, self._store = token, store
+        self.code = secrets.token_urlsafe(24)
+        """The code of the link to sign in. It is empty once it was used."""
         self._ended: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def is_token(self, given: str) -> bool:
+        return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
+
+    def sends_token(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self.is_token(given)
+
+    def take_code(self, given: str) -> bool:
+        """Whether this is the code of the link. It is not, from then on."""
+        if not (self.code and hmac.compare_digest(given.encode(), self.code.encode())):
+            return False
+        self.code = ""
+        return True
 
     async def begin(self) -> str:
         """Begin a sign-in, and return the value of its cookie."""
@@ -73,9 +70,9 @@ class SignIns:
         await run_in_threadpool(self._change, new, now_ms() + DAYS * 86_400_000)
         return f"{new}.{self._mac(new)}"
 
-    async def find(self, cookies: Iterator[str]) -> str:
-        """The id of the first cookie that is signed in, or an empty string."""
-        known = [one for value in cookies if (one := self._id(value))]
+    async def signed_in(self, headers: Headers) -> str:
+        """The id of the browser's sign-in, or an empty string."""
+        known = [one for value in _cookies(headers) if (one := self._id(value))]
         if not known:
             return ""
         current, _ = await run_in_threadpool(self._read)
@@ -114,7 +111,7 @@ class SignIns:
         return given if hmac.compare_digest(mac.encode(), self._mac(given).encode()) else ""
 
     def _mac(self, sign_in: str) -> str:
-        return hmac.new(self._token.encode(), b"metier sign-in " + sign_in.encode(), "sha256").hexdigest()
+        return hmac.new(self.token.encode(), b"metier sign-in " + sign_in.encode(), "sha256").hexdigest()
 
     def _read(self) -> tuple[dict[str, int], int]:
         """The sign-ins that have not ended, and when they do, with the version of the document."""
@@ -137,108 +134,17 @@ class SignIns:
                 continue  # another one signed in or out
 
 
-@dataclass(slots=True)
-class _Source:
-    failures: int = 0
-    free_at: float = 0.0
-    waiting: int = 0
-
-
-class WrongAttempts:
-    """Slows down wrong tokens. The attempts of one source are answered one after the other, each later than the last.
-
-    Only wrong attempts wait, so whoever has the token is never kept out by others at the same address.
-    """
-
-    def __init__(
-        self,
-        slowest: float = SLOWEST_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._slowest, self._clock, self._sleep, self._waiting = slowest, clock, sleep, 0
-        self._sources: OrderedDict[str, _Source] = OrderedDict()
-
-    async def wait(self, address: str) -> bool:
-        """Wait until a wrong attempt may be answered. Return false, at once, if too many wait already."""
-        now = self._clock()
-        place = _network(address)
-        source = self._sources.pop(place, None) or _Source()
-        self._sources[place] = source
-        while len(self._sources) > SOURCES:
-            self._sources.popitem(last=False)
-        if source.waiting >= WAITING or self._waiting >= ALL_WAITING:
-            return False
-        if now > source.free_at + FORGET_SECONDS:
-            source.failures = 0
-        delay = min(self._slowest, FIRST_SECONDS * 2 ** min(source.failures, 20))
-        source.free_at = max(now, source.free_at) + delay
-        source.failures += 1
-        source.waiting, self._waiting = source.waiting + 1, self._waiting + 1
-        try:
-            await self._sleep(source.free_at - now)
-        finally:
-            source.waiting, self._waiting = source.waiting - 1, self._waiting - 1
-        return True
-
-
-def _network(address: str) -> str:
-    """An IPv6 client has a whole network of addresses, so they count as one."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return address
-
-
-class Access:
-    """The token of one server, and everything that was derived from it. Without a token everybody may come in."""
-
-    def __init__(self, store: Store, token: str, slowest: float = SLOWEST_SECONDS) -> None:
-        self.token = token
-        self.sign_ins = SignIns(store, token)
-        self.wrong = WrongAttempts(slowest)
-        self.code = secrets.token_urlsafe(24)
-        """The code of the link to sign in. It is empty once it was used."""
-
-    def is_token(self, given: str) -> bool:
-        return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
-
-    def take_code(self, given: str) -> bool:
-        """Whether this is the code of the link. It is not, from then on."""
-        if not (self.code and hmac.compare_digest(given.encode(), self.code.encode())):
-            return False
-        self.code = ""
-        return True
-
-    def has_bearer(self, headers: Headers) -> bool:
-        """Whether the request tries a token, right or wrong."""
-        return headers.get("authorization", "").lower().startswith("bearer")
-
-    def sends_token(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self.is_token(given)
-
-    async def signed_in(self, headers: Headers) -> str:
-        """The id of the browser's sign-in, or an empty string."""
-        return await self.sign_ins.find(_cookies(headers))
-
-
 def cookie_name(headers: Headers) -> str:
     """The name of the cookie for the port that the browser used, which is not the server's own behind a proxy."""
     port = headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
 
 
-def _cookies(headers: Headers) -> Iterator[str]:
-    """The values of our cookie. Cookies of other servers may be malformed, so each one is looked at by itself."""
-    name, left = cookie_name(headers), _COOKIES
-    for part in headers.get("cookie", "").split(";"):
-        key, _, value = part.partition("=")
-        if key.strip() == name and left:
-            left -= 1
-            yield value.strip()
+def _cookies(headers: Headers) -> list[str]:
+    """The values of our cookie. Another server on the same host name can set more of them, and malformed ones."""
+    name = cookie_name(headers)
+    pairs = (part.partition("=") for part in headers.get("cookie", "").split(";"))
+    return [value.strip() for key, _, value in pairs if key.strip() == name]
 
 
 # --- the token of the user ---
@@ -282,24 +188,13 @@ def _refused(file: str, why: str) -> ConfigError:
 
 def _make(file: str) -> None:
     """Make the file with a new token, unless another process was faster."""
-    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        write_private(file, secrets.token_urlsafe(32) + "\n", replace=False)
-
-
-def write_private(file: str, text: str, *, replace: bool) -> None:
-    """Write a file with mode 600, which appears whole. Without `replace`, an existing file raises `FileExistsError`."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=os.path.dirname(file))  # exclusive, with mode 600
+    folder = os.path.dirname(file)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=".metier-", dir=folder)  # with mode 600
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        if replace:
-            os.replace(temporary, file)
-        else:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(secrets.token_urlsafe(32) + "\n")
+        with contextlib.suppress(FileExistsError):
             os.link(temporary, file)
-    except OSError as error:
-        error.filename = file
-        raise
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        os.unlink(temporary)

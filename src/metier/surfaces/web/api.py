@@ -405,7 +405,7 @@ def build(
     """
     gate = gate or Gate()
     table = endpoints()
-    site = Site(app, Access(app.store, gate.token, gate.slowest), encode(document(table)))
+    site = Site(app, Access(app.store, gate.token), encode(document(table)))
     mcp_mount = McpMount(app, gate, watch=watch)
     disk = DiskWatcher(app) if watch and mcp_mount.missing else None  # MCP has its own watcher
     sandbox = scripts.default_runner(app.config.profile.run)

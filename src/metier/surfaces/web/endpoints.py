@@ -224,10 +224,9 @@ def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | N
 _ALWAYS: Final[Mapping[int, str]] = {
     403: "refused: another site asks, or policy says no",
     421: "the server does not answer to that name",
-    429: "too many requests",
     503: "too much is under way, the store is away, or the server is ending",
 }
-_WITH_BODY: Final[Mapping[int, str]] = {408: "the body came too slowly", 413: "the body is too large"}
+_WITH_BODY: Final[Mapping[int, str]] = {413: "the body is too large"}
 
 
 def document(table: Iterable[Endpoint]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from metier.surfaces.web.access import DAYS, cookie_name
-from metier.surfaces.web.guard import LOGIN, address_of
+from metier.surfaces.web.guard import LOGIN
 from metier.surfaces.web.site import Site, back_to, form, see_other
 
 
@@ -28,7 +28,7 @@ async def sign_in(site: Site, request: Request) -> Response:
         answer = see_other(wanted)
         answer.set_cookie(
             cookie_name(request.headers),
-            await access.sign_ins.begin(),
+            await access.begin(),
             max_age=DAYS * 86_400,
             httponly=True,
             samesite="strict",
@@ -37,8 +37,6 @@ async def sign_in(site: Site, request: Request) -> Response:
         return answer
     if await access.signed_in(request.headers):
         return see_other(wanted)  # the link was opened a second time
-    if not await access.wrong.wait(address_of(request.scope)):
-        return await _ask(site, request, 429, wanted, "Too many attempts. Wait some seconds, then try again.")
     used = "This link was used already, or the server was started again. Enter the token."
     return await _ask(site, request, 401, wanted, used if code else "That is not the token of this server.")
 
@@ -46,7 +44,7 @@ async def sign_in(site: Site, request: Request) -> Response:
 async def sign_out(site: Site, request: Request) -> Response:
     sign_in = await site.access.signed_in(request.headers) if site.access.token else ""
     if sign_in:
-        await site.access.sign_ins.end(sign_in)
+        await site.access.end(sign_in)
     answer = see_other(LOGIN)
     answer.delete_cookie(cookie_name(request.headers), httponly=True, samesite="strict")
     return answer

@@ -38,8 +38,7 @@ class McpMount:
         except MissingExtra as error:
             self.missing = str(error)
             return
-        bracketed = [f"[{name}]" if ":" in name else name for name in sorted(gate.hosts)]
-        hosts = [form for name in bracketed for form in (name, f"{name}:*")]
+        hosts = [form for name in sorted(gate.hosts) for form in (name, f"{name}:*")]
         origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
         self._inner = http_app(app, hosts=hosts, origins=origins, watch=watch)
 

@@ -1,8 +1,8 @@
-"""Runs the application in uvicorn, with the time limits that uvicorn does not have and an orderly shutdown.
+"""Runs the application in uvicorn, with its limits, on an address or a socket, until a signal.
 
-A connection has a time limit for its headers, for reading what it is sent, and between requests; the gate limits the
-time for a body. On shutdown no new connection is accepted, streams end after their last message, and requests under way
-are finished within a time limit.
+Requests are read by h11, which has a limit for headers and refuses what two servers could read differently. On shutdown
+no new connection is accepted, streams end after their last message, and requests under way are finished within a time
+limit.
 """
 
 import asyncio
@@ -17,128 +17,25 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from metier import limits
 from metier.errors import ConfigError
 from metier.surfaces.web.api import Application
 
-HEADER_SECONDS: Final = 10
-"""For the first line and the headers of a request, from its first byte or the start of the connection."""
-
 IDLE_SECONDS: Final = 30
 """Between two requests on one connection."""
-
-STALLED_SECONDS: Final = 30
-"""For a client that reads nothing of what it is sent."""
 
 ENDING_SECONDS: Final = 10
 """For requests under way when the server ends."""
 
 CONNECTIONS: Final = 4_000
 HEADER_BYTES: Final = 64 * limits.KIB
-"""For the first line and the headers of a request."""
-
-PIPELINED: Final = 1_000
-"""Requests of one connection that wait for the answer to the first. A client that sends more is cut off."""
+"""For the first line and the headers of a request, while they have not arrived whole."""
 
 SETTLED_SECONDS: Final = 60
 """After that, what is in memory is mostly modules and the catalog, which stay."""
 
 _BACKLOG: Final = 2_048
-
-
-class Connection(HttpToolsProtocol):
-    """A connection that a slow client cannot hold open, and that takes no endless headers."""
-
-    _waiting: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
-    _in_message = _in_head = False
-    """Whether a request has begun to arrive, and whether its headers are still to come."""
-    _head_bytes = _begun = 0
-    """The bytes of these headers so far, and how many requests began in what was received last."""
-    header_seconds: float = HEADER_SECONDS
-    stalled_seconds: float = STALLED_SECONDS
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(transport)
-        # An answer is two writes. Without this the second waits until the client has acknowledged the first.
-        connected: socket.socket = transport.get_extra_info("socket")
-        if connected.family != socket.AF_UNIX:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._await_headers()
-
-    def data_received(self, data: bytes) -> None:
-        is_head, self._begun = self._in_head or not self._in_message, 0
-        super().data_received(data)
-        if self._in_head:
-            # Where another request ended or began in the same data, what is counted begins with the next.
-            self._head_bytes += len(data) if is_head and self._begun < 2 else 0
-            if self._head_bytes > HEADER_BYTES:
-                self._refuse()
-        if _is_answering(self.cycle):
-            self._stop_waiting()
-        elif self._waiting is None:
-            self._await_headers()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_message = self._in_head = True
-        self._head_bytes, self._begun = 0, self._begun + 1
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value.strip(b" \t"))  # the parser removes only what precedes a value
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-        if not self.url.startswith(b"/"):
-            self.scope["path"] = self.url.decode("ascii")  # a whole URL names a host, too, and the gate refuses it
-        if len(self.pipeline) > PIPELINED:
-            self.transport.abort()
-
-    def on_message_complete(self) -> None:
-        self._in_message = False
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._stop_waiting()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stalled = self.loop.call_later(self.stalled_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._end_stall()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self._end_stall()
-        super().connection_lost(exc)
-
-    def _refuse(self) -> None:
-        if not self.transport.is_closing():
-            self.send_400_response("The headers are too long.")
-
-    def _await_headers(self) -> None:
-        self._waiting = self.loop.call_later(self.header_seconds, self.transport.close)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-    def _end_stall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-
-def _is_answering(cycle: RequestResponseCycle | None) -> bool:
-    """Whether a request is being answered; uvicorn has no cycle before the first one."""
-    return cycle is not None and not cycle.response_complete
 
 
 class WebServer(uvicorn.Server):
@@ -167,22 +64,22 @@ class WebServer(uvicorn.Server):
             self._captured_signals = [one for one in self._captured_signals if one != signal.SIGTERM]
 
 
-def make(application: Application, host: str, port: int, proxies: tuple[str, ...] = ()) -> WebServer:
-    """A server that has not started. `proxies` are the addresses trusted to report a client's address."""
+def make(application: Application, host: str, port: int) -> WebServer:
+    """A server that has not started."""
     config = uvicorn.Config(
         application,
         host=host,
         port=port,
-        http=Connection,
+        http="h11",
         ws="none",
         log_level="warning",
         access_log=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=list(proxies),
+        forwarded_allow_ips="*",  # all that follows is whether a cookie of the client's own is for TLS only
         server_header=False,
         timeout_graceful_shutdown=ENDING_SECONDS,
         timeout_keep_alive=IDLE_SECONDS,
         limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
     )
     return WebServer(config, application)
 
@@ -197,30 +94,45 @@ def _allow_files(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def run(server: WebServer, started: Callable[[str], None] | None = None) -> None:
-    """Serve until a signal. An address that cannot be used raises `ConfigError` instead of a line in a log."""
-    family = socket.AF_INET6 if ":" in server.config.host else socket.AF_INET
-    try:
-        listening = socket.create_server((server.config.host, server.config.port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        where = f"{server.config.host}:{server.config.port}"
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}", key="port") from error
-    host, port = listening.getsockname()[:2]
-    _run(server, listening, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", started)
+def run(server: WebServer, started: Callable[[str], None] | None = None, path: str = "") -> None:
+    """Serve until a signal, on the server's address or on a Unix socket at `path`. `started` gets where it listens.
 
-
-def run_on_socket(server: WebServer, path: str, started: Callable[[str], None] | None = None) -> None:
-    """Serve on a Unix socket that only its owner can open, until a signal. The socket is removed afterwards."""
-    where = os.path.abspath(os.path.expanduser(path))
+    A place that cannot be used raises `ConfigError` instead of a line in a log.
+    """
+    where = os.path.abspath(os.path.expanduser(path)) if path else f"{server.config.host}:{server.config.port}"
     try:
-        listening = _unix_socket(where)
+        listening = _unix_socket(where) if path else listen(server.config.host, server.config.port)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}", key="socket") from error
+        reason, key = error.strerror or error, "socket" if path else "port"
+        raise ConfigError(f"cannot listen on {where}: {reason}", key=key) from error
+    if not path:
+        host, port = listening.getsockname()[:2]
+        where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def on_start() -> None:
+        # The garbage collector looks at all of it again and again otherwise: 0.2 s at a time with 10,000 skills.
+        asyncio.get_running_loop().call_later(SETTLED_SECONDS, gc.freeze)
+        if started is not None:
+            started(where)
+
+    _allow_files(CONNECTIONS)
+    # Whoever is told of the server may end it at once. Before it handles signals, Python can lose one.
+    server.on_start = on_start
     try:
-        _run(server, listening, where, started)
+        with listening, contextlib.suppress(KeyboardInterrupt):
+            server.run([listening])
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(where)
+        if path:
+            with contextlib.suppress(OSError):
+                os.unlink(where)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    # An answer is two writes. Without this the second waits until the client has acknowledged the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _unix_socket(path: str) -> socket.socket:
@@ -252,17 +164,3 @@ def _is_listening(path: str) -> bool:
         except ConnectionRefusedError:
             return False
         return True
-
-
-def _run(server: WebServer, listening: socket.socket, where: str, started: Callable[[str], None] | None) -> None:
-    def on_start() -> None:
-        # The garbage collector looks at all of it again and again otherwise: 0.2 s at a time with 10,000 skills.
-        asyncio.get_running_loop().call_later(SETTLED_SECONDS, gc.freeze)
-        if started is not None:
-            started(where)
-
-    _allow_files(CONNECTIONS)
-    # Whoever is told of the server may end it at once. Before it handles signals, Python can lose one.
-    server.on_start = on_start
-    with listening, contextlib.suppress(KeyboardInterrupt):
-        server.run([listening])

@@ -30,8 +30,6 @@ REPLAYED_EVENTS: Final = 20_000
 
 ARTIFACT_CHARACTERS: Final = 200_000
 DIFFERENCES: Final = 50
-BARS: Final = 12
-NEVER: Final = 40
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "loads": ("skill_loaded", "skill_invoked"),
@@ -63,24 +61,17 @@ class TimelineLine:
 
 
 def index(site: Site, request: Request) -> Response:
-    used = usage.of(site.app.store)
     skill, surface = request.query_params.get("skill", ""), request.query_params.get("surface", "")
-    sessions = [one for one in used.sessions if skill in ("", *one.skills) and surface in ("", one.surface)]
-    counts = used.counts
-    visible = [one.name for one in site.skills().catalog.visible]
-    never = [name for name in visible if not counts.get(name)]
+    newest, total = usage.newest(site.app.store)
     return site.page(
         request,
         "activity/index.html",
-        sessions=sessions,
-        used=used,
-        bars=used.bars(BARS),
+        sessions=[one for one in newest if skill in ("", *one.skills) and surface in ("", one.counted.surface)],
+        counted=len(newest),
+        total=total,
         measures=usage.MEASURES,
-        never=never[:NEVER],
-        never_count=len(never),
-        offered=len(visible),
-        names=sorted(counts),
-        surfaces=sorted({one.surface for one in used.sessions if one.surface}),
+        names=sorted({name for one in newest for name in one.skills}),
+        surfaces=sorted({one.counted.surface for one in newest if one.counted.surface}),
         skill=skill,
         surface=surface,
         store=site.app.store.location,

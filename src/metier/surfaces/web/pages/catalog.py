@@ -111,7 +111,8 @@ def skill(site: Site, request: Request) -> Response:
         wanted=wanted,
         diagnostics=[d for d in skills.diagnostics if d.path == skill.path],
         source_line=source_line,
-        uses=usage.of(site.app.store).sessions_of(skill.name),
+        uses=[one for one in usage.newest(site.app.store)[0] if skill.name in one.skills],
+        measures=usage.MEASURES,
         fields=_fields(skill),
         many=len(skills) > MANY,
     )
