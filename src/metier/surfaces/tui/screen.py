@@ -63,7 +63,6 @@ def _match(word: str, name: str) -> tuple[float, Sequence[int]]:
 class PickApp(App[Skill]):
     """The picker as a program. It returns the chosen skill, or `None`."""
 
-    TITLE = "metier pick"
     CSS_PATH = "picker.tcss"
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = "#query"
@@ -76,6 +75,7 @@ class PickApp(App[Skill]):
         Binding("ctrl+o", "mode('pinned')", "pin", priority=True),
         Binding("escape", "quit", "exit", priority=True),
         Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+u", "focused.delete_left_all", show=False, priority=True),
         Binding("up,ctrl+p", "cursor('cursor_up')", show=False, priority=True),
         Binding("down,ctrl+n", "cursor('cursor_down')", show=False, priority=True),
         Binding("pageup", "cursor('page_up')", show=False, priority=True),
