@@ -264,6 +264,7 @@ class Installer:
         try:
             self._place(root, offer, fetched.entries, self._source_in_lock(offer, request))
         except OSError as error:
+            error.filename = target  # and not a file of the stage
             raise InstallError(f"{target} cannot be written: {error.strerror}", reason="unwritable") from error
         return offer
 
