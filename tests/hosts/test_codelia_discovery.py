@@ -55,7 +55,6 @@ def test_nothing_beside_the_chain_is_searched(world: World) -> None:
     assert skills.counts.found == 1
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-005")
 @pytest.mark.parametrize("base", ["", "~/"])
 def test_the_folders_of_claude_are_not_searched(world: World, base: str) -> None:
@@ -69,7 +68,6 @@ def test_the_folders_of_claude_are_not_searched(world: World, base: str) -> None
     assert "foreign" in metier(world, "show", str(path), "--profile", "codelia", code=1)
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-006")
 def test_every_skill_is_of_the_repository_or_of_the_user(world: World) -> None:
     world.skill(".agents/skills/one")
@@ -176,7 +174,6 @@ def test_a_skill_file_that_is_a_link_is_left_out(world: World) -> None:
 # --- what is refused ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-015", "C-023")
 @pytest.mark.parametrize(
     "text",
@@ -257,7 +254,6 @@ def test_other_fields_are_optional_and_unknown_ones_ignored(world: World) -> Non
     assert skills.diagnostics == ()
 
 
-@pytest.mark.system
 def test_an_invalid_skill_is_not_in_the_catalog_and_cannot_be_asked_for(world: World) -> None:
     """The catalog's part of C-022; search, prompt and load are the rest of it."""
     path = world.skill(".agents/skills/bad", description=None)
@@ -275,7 +271,6 @@ def test_an_invalid_skill_is_not_in_the_catalog_and_cannot_be_asked_for(world: W
 # --- what the catalog holds ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-024", "C-025", "C-026")
 def test_an_entry_has_the_fields_of_the_seed_and_the_same_id_in_every_process(world: World) -> None:
     (world.project / "real").mkdir()
@@ -331,7 +326,6 @@ def test_skills_of_one_name_are_all_kept_in_the_order_name_scope_path(world: Wor
     assert list(refused.value.candidates) == [s.path for s in skills if s.name == "alpha"]
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-028")
 def test_a_file_that_two_routes_reach_is_one_skill_wherever_it_is_shown(world: World, tmp_path: Path) -> None:
     """The home is in the chain, the working directory is reached through a link, and a root is named twice."""
@@ -356,7 +350,6 @@ def test_a_file_that_two_routes_reach_is_one_skill_wherever_it_is_shown(world: W
         assert len(opened.loaded_versions()) == 1
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-048")
 def test_a_disabled_skill_stays_in_the_list_marked_as_not_enabled(world: World) -> None:
     world.skill(".agents/skills/one")

@@ -57,7 +57,6 @@ def test_the_system_prompt_is_base_then_instructions_from_the_root_down_then_ski
     assert "BELOW" not in text
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-050", "C-051")
 def test_the_block_has_usage_rules_and_four_fields_a_skill(world: World) -> None:
     path = world.skill(".agents/skills/repo-review", description='Review <PRs> & "risks" first', license="MIT")
@@ -145,7 +144,6 @@ def test_the_cut_falls_before_the_first_entry_that_would_pass_32768_bytes(world:
     assert shown(session(world, skills={"initial": {"maxBytes": exact - 1}}).prompt().text) == names[:-1]
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-056")
 @pytest.mark.parametrize(("setting", "value", "expected"), [("maxEntries", 3, 3), ("maxBytes", 700, 2)])
 def test_both_limits_can_be_set(world: World, setting: str, value: int, expected: int) -> None:

@@ -67,7 +67,6 @@ def test_each_skill_has_the_score_of_the_highest_rule_it_meets(
     assert hits(shelf.session().call("skill_search", {"query": query}).data) == expected
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-034", "C-039")
 @pytest.mark.parametrize("form", ["absolute", "relative", "roundabout"])
 def test_a_path_finds_its_skill_before_everything_else(world: World, shelf: Skills, form: str) -> None:
@@ -115,7 +114,6 @@ def test_a_scope_limits_the_search(shelf: Skills, scope: str, expected: list[str
     assert [hit["skill"]["name"] for hit in found["results"]] == expected
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-033", "C-099")
 def test_the_search_tool_takes_query_limit_and_scope(world: World, shelf: Skills) -> None:
     offered = metier(world, "session", "tools", "--profile", "codelia")
@@ -170,7 +168,6 @@ def by_mcp(world: World, query: str) -> tuple[str, Any]:
     return asyncio.run(talk())
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-043", "N-001", "N-002")
 def test_a_search_says_name_description_path_scope_reason_score_and_count_on_every_surface(
     world: World, twins: list[Path]

@@ -61,7 +61,6 @@ def test_a_name_that_two_skills_bear_is_refused_and_a_path_decides(world: World,
     assert refused.value.candidates == tuple(str(path) for path in twins)
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("C-060", "C-061")
 @pytest.mark.parametrize(
     ("message", "found"),

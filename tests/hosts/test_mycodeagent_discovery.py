@@ -12,7 +12,6 @@ from metier import SkillNotFound
 from worlds import World
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("M-001", "M-004", "M-054", "N-053")
 def test_every_skill_below_the_projects_folder_is_listed_with_its_data(world: World) -> None:
     shallow = world.skill("skills/code-review", description="Review code quality and risks")
@@ -181,7 +180,6 @@ def test_other_keys_are_ignored(world: World) -> None:
     assert skills.diagnostics == ()
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("N-054")
 def test_a_colon_in_a_plain_value_is_reported_and_the_skill_loads(world: World) -> None:
     path = world.skill("skills/probe", text="---\nname: probe\ndescription: use this when: x\n---\nBODY\n")
@@ -191,7 +189,6 @@ def test_a_colon_in_a_plain_value_is_reported_and_the_skill_loads(world: World) 
     assert (note["code"], note["severity"], note["path"], note["line"]) == ("yaml-repaired", "warning", str(path), 3)
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("M-014")
 @pytest.mark.parametrize("order", [["skills/a/x", "skills/b/x"], ["skills/b/x", "skills/a/x"]])
 def test_the_last_of_equal_names_in_path_order_counts(world: World, order: list[str]) -> None:
@@ -256,7 +253,6 @@ def test_the_last_counts_also_where_paths_and_depths_mix(world: World) -> None:
     assert [d.code for d in skills.diagnostics] == ["collision"] * 2
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("M-044")
 @pytest.mark.parametrize("keep", ["nothing", "size", "mtime"])
 def test_an_edit_deep_in_the_tree_shows_though_no_folder_changed(world: World, keep: str) -> None:

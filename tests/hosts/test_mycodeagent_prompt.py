@@ -17,7 +17,6 @@ def session(world: World, settings: dict[str, Any] | None = None) -> Session:
     return world.discover("mycodeagent", settings=settings).session()
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("M-015", "M-016", "M-019", "M-025")
 def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: World) -> None:
     world.skill("skills/code-review", description="Review code\n quality & risks", body=BODY)
@@ -62,7 +61,6 @@ BASES = {
 }
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("M-020", "N-055")
 @pytest.mark.parametrize("case", BASES)
 def test_the_tool_stands_last_in_the_tools_section_that_the_base_prompt_has(world: World, case: str) -> None:
@@ -125,7 +123,6 @@ def test_the_list_ends_before_the_skill_that_would_pass_the_budget(world: World,
     assert listed(session(world, {"prompt.max_chars": limit})) == lines
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("N-056")
 @pytest.mark.parametrize("budget", ["0", "1"])
 @pytest.mark.parametrize("count", [0, 1, 3])

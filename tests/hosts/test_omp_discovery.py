@@ -57,7 +57,6 @@ ALL = sorted([*(f"{source}-{level}" for source, level in FOLDERS), "custom-user"
 # --- where it looks ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-001", "O-003", "O-009", "O-010")
 def test_every_provider_and_custom_directory_is_searched_one_level_deep(world: World) -> None:
     everywhere(world)
@@ -226,7 +225,6 @@ def test_a_foreign_skill_needs_no_frontmatter_at_all(world: World) -> None:
     assert names(discover(world)) == ["plain"]
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-020", "O-021")
 def test_globs_always_apply_and_all_other_keys_are_kept_with_their_values(world: World) -> None:
     given: dict[str, Any] = {"globs": ["*.py", "docs/**"], "alwaysApply": True, "custom": {"deep": [1, "two", None]}}
@@ -237,7 +235,6 @@ def test_globs_always_apply_and_all_other_keys_are_kept_with_their_values(world:
     assert metier(world, "show", "kept", "--profile", "omp")["extra"] == given
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-020", "N-036")
 def test_globs_and_always_apply_are_fields_of_this_host_with_their_types(world: World) -> None:
     good = world.skill(".omp/skills/good", globs=["*.py"], alwaysApply=False)
@@ -305,7 +302,6 @@ def configured(world: World, **settings: Any) -> Any:
     return metier(world, "list", "--profile", "omp")
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-023", "N-032")
 def test_with_all_toggles_off_there_are_no_skills_at_all(world: World) -> None:
     everywhere(world)
@@ -318,7 +314,6 @@ def test_with_all_toggles_off_there_are_no_skills_at_all(world: World) -> None:
     assert not opened.call("read", {"path": "skill://custom-user"}).ok
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("N-030")
 @pytest.mark.parametrize(
     ("toggle", "off", "later"),

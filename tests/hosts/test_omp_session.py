@@ -119,7 +119,6 @@ def test_any_other_message_is_plain_text(world: World, message: str) -> None:
     assert (invocation.skill, invocation.loaded, invocation.message) == (None, None, message)
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-041", "O-042")
 @pytest.mark.parametrize(
     ("message", "said"),
@@ -187,7 +186,6 @@ def pdf(world: World) -> Path:
     return path
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-044")
 @pytest.mark.parametrize("url", ["skill://pdf", "skill://pdf/", "skill://pdf/SKILL.md"])
 def test_a_skills_url_gives_its_file_as_it_lies_there(world: World, pdf: Path, url: str) -> None:
@@ -232,7 +230,6 @@ def test_a_name_must_match_exactly(world: World, pdf: Path, name: str) -> None:
     assert result["error"]
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("N-034")
 def test_the_name_in_a_url_is_decoded_exactly_once_on_every_way_in(world: World, pdf: Path) -> None:
     world.skill(".omp/skills/percent", "p%64f", files={"data.json": "[]"})
@@ -293,7 +290,6 @@ def test_what_leads_outside_or_is_not_there_is_refused_each_with_its_own_message
     assert OUTSIDE not in str(result)
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("O-051")
 def test_the_command_line_refuses_with_the_same_messages(world: World, pdf: Path) -> None:
     for word, paths in REFUSED.items():

@@ -24,7 +24,6 @@ def configure(world: World, text: str) -> None:
 # --- configuration ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-001")
 @pytest.mark.parametrize(
     ("section", "expected"),
@@ -70,7 +69,6 @@ def test_the_default_folders_are_searched_in_their_order(world: World) -> None:
     assert names(discover(world)) == ["skill-9", "skill-8", "skill-7", "skill-6"]
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-004")
 def test_folders_may_be_absolute_relative_to_the_project_or_to_the_home(world: World) -> None:
     written = [
@@ -97,7 +95,6 @@ def test_the_limits_have_the_defaults_of_the_seed(world: World) -> None:
     assert found == tuple(default for default, _, _ in LIMITS.values())
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-006")
 @pytest.mark.parametrize("key", LIMITS)
 def test_a_limit_out_of_its_range_is_an_error_that_names_the_key(world: World, key: str) -> None:
@@ -192,7 +189,6 @@ def test_the_first_folder_in_the_declared_order_wins(world: World, order: list[s
     assert codes(skills, written[order[1]].resolve(), "warning") == ["collision"]
 
 
-@pytest.mark.system
 def test_a_collision_is_in_the_listing_with_winner_and_loser(world: World) -> None:
     """The listing's part of K-013; the server's log is the rest of it."""
     winner, loser = world.skill(".skills/same"), world.skill("~/.agents/skills/same")
@@ -305,7 +301,6 @@ def test_a_description_has_1_to_1024_characters(world: World, description: str, 
     assert [skill.description for skill in discover(world)] == ([description] if good else [])
 
 
-@pytest.mark.system
 def test_an_invalid_skill_is_in_the_listing_with_its_error_and_harms_no_other(world: World) -> None:
     """The listing's part of K-021; the server's log is the rest of it."""
     path = world.skill(".skills/bad", description="")

@@ -306,7 +306,6 @@ def test_only_files_of_the_configured_folders_are_ever_read(world: World, probe:
         assert SECRET not in str(session.call(tool, arguments))
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-050", "K-054", "K-057")
 def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
     world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')

@@ -37,7 +37,6 @@ def block(text: str) -> dict[str, Any]:
 # --- switched off ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-002")
 def test_while_off_there_is_no_scan_no_prompt_and_no_tool(world: World) -> None:
     world.skill(".skills/probe", body=BODY)
@@ -237,7 +236,6 @@ def test_a_command_in_an_earlier_message_does_not_call_in_a_later_one(world: Wor
     assert "BODY-MARKER" not in session.system_prompt()
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("K-036", "K-037")
 def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
     world.skill(".skills/probe", body=BODY)

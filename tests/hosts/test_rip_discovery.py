@@ -64,7 +64,6 @@ def test_bodies_are_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert sum(sizes) == 3 * limits.HEAD_BYTES
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-002")
 def test_nothing_of_a_body_is_kept(world: World) -> None:
     world.skill(f"{WORKSPACE}/probe", body=f"{MARKER}\n", description="probe-description")
@@ -81,7 +80,6 @@ def vars_of(skill: Any) -> dict[str, Any]:
     return {name: getattr(skill, name) for name in skill.__slots__}
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-003")
 def test_discovery_executes_nothing(world: World) -> None:
     trap = world.project / "executed"
@@ -106,7 +104,6 @@ def test_discovery_executes_nothing(world: World) -> None:
     assert not trap.exists()
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-005", "R-012")
 def test_the_same_tree_gives_the_same_catalog_in_whatever_order_it_was_made(world: World) -> None:
     paths = ("a/b", "b/a", "c", "d", "a/a", "x/a", "x/y/c")
@@ -157,7 +154,6 @@ def test_a_name_is_that_of_the_standard_or_the_skill_is_excluded(world: World, n
     assert [(e.path, bool(e.message)) for e in skills.errors] == ([] if good else [(str(path), True)])
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-007", "R-008", "R-011")
 @pytest.mark.parametrize(
     ("given", "code"),
@@ -205,7 +201,6 @@ def test_a_breach_in_an_optional_field_is_reported_and_the_skill_kept(
     assert codes(skills, path, "warning") == ([code] if code else [])
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-010", "N-086")
 def test_unknown_fields_are_kept_with_their_values(world: World) -> None:
     given: dict[str, Any] = {"tags": ["a", "b"], "deep": {"list": [1, {"x": True}], "none": None}, "on": "off"}

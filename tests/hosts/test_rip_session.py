@@ -93,7 +93,6 @@ def test_after_discovery_no_root_is_walked_again(world: World) -> None:
 # --- activation ---
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-018", "N-081")
 @pytest.mark.parametrize("way", ["load", "call", "command line"])
 def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, way: str) -> None:
@@ -323,7 +322,6 @@ def test_nothing_else_is_a_command(world: World, message: str) -> None:
     assert frames(session, "skill_loaded") == []
 
 
-@pytest.mark.system
 @pytest.mark.behaviour("R-033", "N-070")
 def test_the_same_command_on_the_same_files_gives_the_same_bytes_in_every_process(world: World) -> None:
     body = BODY + "For $ARGUMENTS: awk '{print $1, $2}' $file\n"

@@ -140,7 +140,6 @@ def test_the_nearest_scope_wins_and_the_losers_stay_within_reach(world: World, r
 # --- the listing ---
 
 
-@pytest.mark.system
 def test_a_listing_accounts_for_every_file(world: World) -> None:
     world.skill(f"{HERE}/good", license="MIT", colour="green")
     winner, loser = world.skill(f"{HERE}/same"), world.skill(f"{USER}/same", body="Other.\n")
@@ -162,7 +161,6 @@ def test_a_listing_accounts_for_every_file(world: World) -> None:
     assert listed["counts"] == {"found": 5, "loaded": 2, "shadowed": 1, "skipped": 1, "errors": 1}
 
 
-@pytest.mark.system
 def test_a_listing_can_be_limited_to_a_scope(world: World) -> None:
     world.skill(f"{HERE}/ours")
     world.skill(f"{USER}/mine")

@@ -208,7 +208,6 @@ def test_a_path_that_no_file_can_have_is_refused_before_anything_is_recorded(wor
     assert session.call("skill_read", {"name": "pdf", "path": path}).ok is False
 
 
-@pytest.mark.system
 def test_a_resource_is_read_by_name_and_path_or_by_url(world: World) -> None:
     write(world, files={"references/a b%.md": "REFERENCE", "x.txt": "plain"})
     session = open_session(world)
