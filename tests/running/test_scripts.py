@@ -74,7 +74,6 @@ def test_files_that_a_script_writes_come_back_as_artifacts(world: World) -> None
 
 
 @pytest.mark.system
-@pytest.mark.behaviour("K-071")
 @pytest.mark.usefixtures("sandbox")
 def test_a_file_whose_name_is_not_utf8_is_kept_under_an_escaped_name_and_replays(world: World) -> None:
     lines = ["import os", "open(b'caf\\xe9.txt', 'w').write('kept')", "os.symlink('/etc', b'to\\xff')"]
