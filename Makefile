@@ -17,7 +17,11 @@ KILLS ?= 200
 SEED ?= 1
 ADAPTERS := .[pydantic-ai,openai-agents,langchain]
 
-.PHONY: demo tour test test-all test-model test-oldest test-recipes test-hosts test-conformance \
+# The lanes of tests: what a test does decides which command runs it. CONTRIBUTING.md lists them.
+LANES := system browser containers postgres attack
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: demo tour test check $(LANES:%=test-%) test-all test-model test-oldest test-recipes test-hosts test-conformance \
 	test-image test-install lint format bench \
 	walk attack docs screenshots site clean
 
@@ -37,9 +41,15 @@ demo: $(DEMO)  ## set up and start the product on the bundled example skills
 tour: $(DEMO)  ## the same skills on the command line, step by step
 	@$(BIN)/python examples/tour.py
 
-test: $(STAMP)  ## set up and run all tests
+test: $(STAMP)  ## set up and run the tests that stay in their process, before every commit
+	@$(PYTEST) -m in_process
+
+check: $(STAMP)  ## while editing: format, style, types of the changed files, and the tests of their folders
+	@$(BIN)/python setup/check.py
+
+$(LANES:%=test-%): test-%: $(STAMP)  ## the tests that start programs and servers, a browser, containers, PostgreSQL, attacks
 	@$(PYTHON) setup/prepare.py parts test
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(PYTEST) -m $*
 
 test-all: ## run the tests on every supported interpreter that is found
 	@for v in 3.11 3.12 3.13; do \

@@ -14,9 +14,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-import optional
+import lanes
 import parts
-from ordering import slowest_first
+from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from patience import PATIENCE
 from worlds import World
 
@@ -39,7 +39,6 @@ for library in ("httpx", "httpx2"):
         transports.create_ssl_context = functools.cache(transports.create_ssl_context)
 
 parts.hide()
-optional.guard()
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -48,10 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*parts): the programs of others without which the test is skipped")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    items[:] = slowest_first(items, lambda item: item.get_closest_marker("slow") is not None, workers)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(lanes.lane_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,19 +67,29 @@ def _too_long(*_: object) -> None:
     raise TimeoutError(f"the test was ended after {3 * PATIENCE} seconds")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     for mark in item.iter_markers("needs"):
         parts.require(*mark.args)
+    with lanes.guarded(item):
+        return (yield)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """More workers than processors, because tests wait for the processes that they start."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with lanes.guarded(item):
+        return (yield)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """More workers than processors where tests wait for the processes that they start."""
     asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
-    return int(asked) if asked else (os.cpu_count() or 1) + 2
+    waits = 0 if config.getoption("markexpr") == lanes.IN_PROCESS else 2
+    return int(asked) if asked else (os.cpu_count() or 1) + waits
 
 
 @pytest.fixture(autouse=True)
-def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_surroundings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
     for variable in list(os.environ):
@@ -88,6 +97,9 @@ def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("NO_COLOR", "1")
+    if request.node.get_closest_marker(lanes.IN_PROCESS) is not None:
+        # Whether scripts can run is asked of no machine: here they can, as long as none does.
+        monkeypatch.setattr(BubblewrapRunner, "problem", lambda _: None)
 
 
 @pytest.fixture

@@ -22,8 +22,6 @@ import traceback
 import types
 from typing import Any, Final, NoReturn
 
-import optional
-
 MODULES: Final = (
     *(f"metier.surfaces.cli.{name}" for name in ("session_commands", "serve", "mcp", "list", "record", "validate")),
     *(f"metier.surfaces.cli.{name}" for name in ("check", "policy", "doctor", "run", "scaffold")),
@@ -53,7 +51,6 @@ def run(address: str) -> NoReturn:
     for name in MODULES:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)
-    optional.guard()
     gc.collect()
     gc.freeze()  # no fork copies these objects only to look whether they are garbage
     assert threading.active_count() == 1

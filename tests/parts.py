@@ -8,6 +8,7 @@ part.
 
 import atexit
 import functools
+import json
 import os
 import shutil
 import sys
@@ -18,7 +19,11 @@ from typing import Final, NoReturn
 
 import pytest
 
-from optional import OPTIONAL
+OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
+    part: tuple(fields["programs"])
+    for part, fields in json.loads((Path(__file__).parents[1] / "setup" / "parts.json").read_bytes()).items()
+}
+"""The parts that `setup/prepare.py` installs, each with the programs that belong to it."""
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {**OPTIONAL, "bash": ("bash",)}
 """The parts that a test can need. The first program that is found is enough."""

@@ -40,6 +40,8 @@ from piping import reading
 from terminals import Terminal
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 ASK = '[permissions]\nask = [{ tool = "skill_load" }]\n'
 LOAD = {"name": "one"}
 

@@ -13,6 +13,7 @@ from bench.scale import Run, page
 PROJECT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-054", "R-055")
 def test_scan_and_frontmatter_benchmarks_report_figures_against_bounds(tmp_path: Path) -> None:
     names = ["scan-io", "frontmatter"]

@@ -56,6 +56,7 @@ def test_the_parser_refuses_them_wherever_they_are(number: str) -> None:
     assert not infinite_in({"a": [1, 2.5, "Infinity", None]})
 
 
+@pytest.mark.system
 def test_http_and_json_rpc_over_it(skilled: World) -> None:
     with serving(skilled) as client:
         session = client.post("/api/sessions").json()["session_id"]
@@ -91,6 +92,7 @@ def mcp_over_http(client: httpx2.Client, number: str) -> None:
     assert (error["code"], is_clear(error["message"])) == (-32602, True)
 
 
+@pytest.mark.system
 def test_json_rpc_and_mcp_on_a_pipe(skilled: World) -> None:
     def ask(server: Pipe, line: str) -> Any:
         return next(server.send(line.encode()))["error"]
@@ -111,6 +113,7 @@ def test_json_rpc_and_mcp_on_a_pipe(skilled: World) -> None:
                 assert (error["code"], is_clear(error["message"])) == (-32602, True), (method, error)
 
 
+@pytest.mark.system
 def test_the_command_line(skilled: World, number: str) -> None:
     for arguments, given in ((f'{{"name": {number}}}', ""), ("-", f'{{"name": "notes", "x": [{number}]}}')):
         command = [*forking.METIER, "session", "call", "skill_load", arguments, *place(skilled)]

@@ -106,6 +106,7 @@ def code(answer: Any) -> int:
     return answer["error"]["code"] if isinstance(answer, dict) and "error" in answer else 0
 
 
+@pytest.mark.system
 def test_json_rpc_answers_every_nasty_message_and_the_next_call(nasty_world: World) -> None:
     nasty = Nasty(15)
     good = {"method": "session.call", "params": {"session_id": "s", "tool": "skill_load", "args": {"name": "notes"}}}
@@ -125,6 +126,7 @@ def test_json_rpc_answers_every_nasty_message_and_the_next_call(nasty_world: Wor
     assert found.count(-32602) > EACH // 4
 
 
+@pytest.mark.system
 def test_mcp_answers_every_nasty_message_and_the_next_call(nasty_world: World) -> None:
     nasty = Nasty(16)
     good = {"method": "tools/call", "params": {"name": "skill_load", "arguments": {"name": "notes"}}}
@@ -144,6 +146,7 @@ def test_mcp_answers_every_nasty_message_and_the_next_call(nasty_world: World) -
     assert found.count(0) > EACH // 20
 
 
+@pytest.mark.system
 def test_mcp_answers_a_line_that_is_no_message_with_its_id_and_never_answers_an_answer(nasty_world: World) -> None:
     call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "skill_load", "arguments": {"name": "\ud800"}}}
     lines = {
@@ -170,6 +173,7 @@ def test_mcp_answers_a_line_that_is_no_message_with_its_id_and_never_answers_an_
             assert next(answers)["id"] == "next"
 
 
+@pytest.mark.system
 def test_http_answers_every_nasty_request_and_the_next_call(nasty_world: World) -> None:
     nasty = Nasty(17)
     with serving(nasty_world) as client:

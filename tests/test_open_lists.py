@@ -69,6 +69,7 @@ def command(world: World, site: Path, *arguments: str) -> subprocess.CompletedPr
 # --- runners ---
 
 
+@pytest.mark.system
 @needs("bwrap")
 def test_the_command_line_runs_a_script_in_the_runner_that_the_settings_name(world: World, site: Path) -> None:
     install(site, "journal_runner", RUNNER, "metier.runners", "journal = journal_runner:JournalRunner")
@@ -101,6 +102,7 @@ def test_a_package_that_cannot_be_imported_is_an_error_that_names_it(site: Path)
         choose(["broken"])
 
 
+@pytest.mark.system
 def test_built_in_names_look_at_no_package(world: World, site: Path) -> None:
     """Looking at the installed packages takes as long as a scan."""
     code = (
@@ -119,6 +121,7 @@ def test_built_in_names_look_at_no_package(world: World, site: Path) -> None:
 # --- stores ---
 
 
+@pytest.mark.system
 def test_the_command_line_keeps_its_record_in_the_store_that_the_settings_name(world: World, site: Path) -> None:
     source = (
         "from metier.record.store.sqlite import SqliteStore\n\n\n"
@@ -189,6 +192,7 @@ nothing = "not a command"
 ENTRIES = "hello = strangers:hello\nlist = strangers:hello\nnothing = strangers:nothing\ngone = strangers:gone"
 
 
+@pytest.mark.system
 def test_a_command_of_a_package_is_called_with_the_options_before_it(world: World, site: Path) -> None:
     install(site, "strangers", COMMANDS, "metier.commands", ENTRIES)
     done = command(world, site, "--cwd", "/somewhere", "hello", "you")

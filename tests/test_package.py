@@ -87,6 +87,7 @@ def test_the_public_names_are_the_listed_ones() -> None:
         getattr(metier, "Sesion")  # noqa: B009 - a type checker refuses it, too
 
 
+@pytest.mark.system
 def test_importing_the_package_loads_no_optional_dependency() -> None:
     heavy = ["click", "tantivy", "watchfiles", "mcp", "starlette", "uvicorn", "textual", "psycopg", "pydantic_ai"]
     code = f"import sys, metier; print([m for m in {heavy!r} if m in sys.modules])"

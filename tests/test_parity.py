@@ -13,6 +13,8 @@ from metier.replay import from_store, replay
 from parts import needs, no_sandbox
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 RULES = """
 [permissions]
 allow = [{tool = "skill_run", skill_name = "probe"}]

@@ -10,6 +10,8 @@ from worlds import World
 
 pytest_plugins = ["store_fixtures"]
 
+pytestmark = pytest.mark.system
+
 RULES = """[permissions]
 allow = [{tool = "skill_run"}, {tool = "run_project_write", path = "marks"}, {tool = "run_unsandboxed"}]
 """

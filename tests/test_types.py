@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from parts import needs
+
+pytestmark = pytest.mark.system
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

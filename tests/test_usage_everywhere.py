@@ -16,6 +16,8 @@ from metier.record.store import open_store
 from parts import needs
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 SKILLS = ".agents/skills"
 RULES = """
 [permissions]

@@ -25,6 +25,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("adapter", "package", "extra"), [(key, *value) for key, value in ADAPTERS.items()])
 def test_a_framework_that_is_missing_names_its_install_line(adapter: str, package: str, extra: str) -> None:
     code = f"""
@@ -39,6 +40,7 @@ except MissingExtra as error:
     assert run(code).endswith(f"install it with: pip install 'metier[{extra}]'")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "broken",
     [
@@ -60,6 +62,7 @@ except Exception as error:
     assert said.startswith(("ImportError cannot import name", "ModuleNotFoundError import of")), said
 
 
+@pytest.mark.system
 def test_neither_the_core_nor_the_other_adapters_load_a_framework() -> None:
     frameworks = [package for package, _ in ADAPTERS.values()]
     code = "import sys, metier, metier.adapters.conversation\n"

@@ -61,6 +61,7 @@ def served(world: World, kind: str, store: str) -> Any:
     return world.discover(), {"store": store}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["app", "skills"])
 def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
     write_skills(world)
@@ -80,6 +81,7 @@ def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tm
     assert activated_elsewhere(world, store, "1") == ["carpentry"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["app", "skills"])
 def test_a_conversation_of_an_agent_is_taken_up_by_another_process(world: World, tmp_path: Path, kind: str) -> None:
     write_skills(world)
@@ -102,6 +104,7 @@ def test_a_conversation_of_an_agent_is_taken_up_by_another_process(world: World,
     assert activated_elsewhere(world, store, "talk") == ["carpentry"]
 
 
+@pytest.mark.system
 def test_one_conversation_is_taken_up_by_its_id(world: World, tmp_path: Path) -> None:
     write_skills(world)
     store = f"sqlite:///{tmp_path / 'store.db'}"

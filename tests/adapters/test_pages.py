@@ -10,6 +10,8 @@ import pytest
 
 from docs.test_blocks import blocks
 
+pytestmark = pytest.mark.browser
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 AGENTS = REPOSITORY / "examples" / "agents"
 PAGES = {

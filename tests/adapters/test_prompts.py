@@ -152,6 +152,7 @@ def test_the_agents_sdk_gets_one_system_prompt(world: World) -> None:
     assert model.shown[0].system.startswith(f"{INSTRUCTIONS}\n\nSkills are")
 
 
+@pytest.mark.system
 def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: World) -> None:
     model = Model(["Hello.", "Hello."])
     history: list[ModelMessage] = []
@@ -178,6 +179,7 @@ def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(world: Worl
     assert kept == ["Be kind.", "Hi"], "the history keeps the agent's own prompt"
 
 
+@pytest.mark.system
 def test_a_toolset_leaves_the_number_of_system_messages_to_pydantic_ai(world: World) -> None:
     """Chat completions get each of an agent's instructions as a message; a toolset has no say in that."""
     model = Model(["Hello."] * 3)

@@ -11,6 +11,8 @@ from scenario import Model
 
 from docs.test_blocks import blocks
 
+pytestmark = pytest.mark.system
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -345,7 +345,7 @@ UNALIKE = ("standard", "codelia", "omp", "mycodeagent", "claude-code", "opencode
 """Hosts whose ways to read a file have little in common: enough for a large corpus."""
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "hosts"), [("odd", profiles.BUILT_IN), ("skills", UNALIKE)])
 def test_every_real_skill_gets_a_verdict_of_every_host(
     unpacked: Callable[[str], Path],

@@ -51,7 +51,6 @@ def judged(data: bytes, folder: str, rules: Rules) -> tuple[dict[str, Any], bool
     return parsed.fields, validate.check(parsed, folder, rules).valid
 
 
-@pytest.mark.slow
 def test_what_validate_accepts_of_the_corpus_the_schema_accepts(
     unpacked: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def in_another_process(world: World, code: str) -> Any:
     return json.loads(done.stdout or b"null")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("level", ["user", "project"])
 def test_a_switch_lasts_beyond_the_process_on_either_level(world: World, level: str) -> None:
     world.skill(f"{SKILLS}/pdf")
@@ -319,6 +320,7 @@ def test_a_file_of_switches_that_nests_without_end_is_reported(world: World) -> 
     assert [d.code for d in world.discover().diagnostics] == ["state-invalid"]
 
 
+@pytest.mark.system
 def test_a_pipe_in_place_of_the_switches_blocks_nobody(world: World) -> None:
     world.skill(f"{SKILLS}/pdf")
     (world.project / ".metier").mkdir()

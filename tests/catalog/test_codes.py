@@ -192,6 +192,7 @@ def test_an_inline_command_is_reported_by_validate(world: World) -> None:
     assert [d["code"] for s in json.loads(result.stdout)["skills"] for d in s["diagnostics"]] == ["inline-command"]
 
 
+@pytest.mark.system
 def test_a_rule_for_a_skill_that_is_not_here_is_reported_by_doctor(world: World) -> None:
     world.skill(f"{SKILLS}/deploy")
     (world.home / ".config/metier").mkdir(parents=True)

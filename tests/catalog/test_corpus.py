@@ -33,7 +33,6 @@ def skill_files(root: Path) -> int:
     return count
 
 
-@pytest.mark.slow
 def test_every_real_skill_is_accounted_for(archive: Path, tmp_path: Path) -> None:
     nested = {"discovery": {"nested": True}}
     skills = Skills.discover(tmp_path, roots=[archive], home=tmp_path / "home", settings=nested)

@@ -182,6 +182,7 @@ def make_device(path: Path) -> None:
         pytest.skip("only root can make a device")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "code"),
     [(make_folder, "not-a-file"), (make_fifo, "not-a-file"), (make_socket, "unreadable"), (make_device, "not-a-file")],
@@ -200,6 +201,7 @@ def test_what_is_no_regular_file_is_an_error_and_never_read(
 # --- sizes
 
 
+@pytest.mark.system
 def test_a_file_of_100_megabytes_costs_no_more_than_its_head(world: World, root: Path) -> None:
     for name, start in (("large", b"---\nname: large\ndescription: x\n---\n"), ("endless", b"---\nname: endless\n")):
         (root / name).mkdir()
@@ -349,6 +351,7 @@ def test_a_root_that_is_itself_a_skill_is_found(world: World) -> None:
 # --- permissions, as a real user without rights
 
 
+@pytest.mark.system
 @as_root
 def test_unreadable_files_and_folders_are_errors_and_the_rest_loads(open_folder: Path) -> None:
     base = open_folder

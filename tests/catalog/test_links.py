@@ -67,6 +67,7 @@ def test_a_root_of_an_untrusted_project_that_is_itself_a_link_out_is_not_searche
     assert str(root) in refused(skills)
 
 
+@pytest.mark.system
 def test_a_trusted_project_may_link_out_as_its_profile_says(world: World, tmp_path: Path) -> None:
     root = world.project / SKILLS
     root.mkdir(parents=True)
@@ -89,6 +90,7 @@ def test_links_that_stay_in_the_project_are_followed(world: World) -> None:
     assert names(world.discover()) == ["one"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("aim", ["..", ".", "/"])
 def test_the_hint_for_a_link_to_a_folder_around_the_root_is_one_that_helps(world: World, aim: str) -> None:
     """Trust would not help: such a link is never followed."""
@@ -108,6 +110,7 @@ def test_the_hint_for_a_link_to_a_folder_around_the_root_is_one_that_helps(world
     assert [skill["name"] for skill in metier(world, "list")["skills"]] == ["behind"]
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_link_that_the_user_may_not_follow_is_told(open_folder: Path) -> None:
     write_skill(open_folder / "closed/mine")
@@ -196,6 +199,7 @@ def test_a_root_with_too_many_skills_stops_at_its_bound_and_the_report_says_what
     assert (len(again), again.diagnostics) == (31, ())
 
 
+@pytest.mark.system
 def test_a_project_cannot_raise_the_bound(world: World) -> None:
     for number in range(4):
         world.skill(f"{SKILLS}/s{number}")
@@ -214,6 +218,7 @@ def test_broken_files_count_for_the_bound(world: World) -> None:
     assert skills.counts.found == 20
 
 
+@pytest.mark.system
 def test_a_very_large_catalog_loads_and_its_record_replays(world: World) -> None:
     """6,000 skills, of which 3,000 lose their names: more collisions than one event of a record can hold."""
     text = world.skill("~/template", text="---\ndescription: One of many.\n---\nBODY-MARKER\n")

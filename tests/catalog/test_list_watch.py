@@ -7,9 +7,13 @@ import sys
 import threading
 from typing import Self
 
+import pytest
+
 import forking
 from patience import PATIENCE
 from worlds import World
+
+pytestmark = pytest.mark.system
 
 SKILLS = ".agents/skills"
 BROKEN = "---\nname: draft\ndescr"

@@ -221,6 +221,7 @@ LINK_TO_AN_IGNORED_FOLDER_WITH_A_PROJECT: list[Node] = [
 PIPE_BEHIND_THE_PARENT: list[Node] = [(["a"], "link", "", 1), (["a", "SKILL.md"], "fifo", "", 0)]
 
 
+@pytest.mark.system
 @examples(100)
 @given(NODES)
 @example(BEHIND_THE_PARENT)
@@ -244,6 +245,7 @@ def test_any_tree_is_searched_to_an_end_and_every_skill_file_accounted_for(nodes
         assert met(skills) == reachable(root, refused)
 
 
+@pytest.mark.system
 @examples(60)
 @given(NODES, st.sampled_from(BUILT_IN))
 def test_any_tree_is_accounted_for_under_every_profile(nodes: list[Node], profile: str) -> None:
@@ -255,6 +257,7 @@ def test_any_tree_is_accounted_for_under_every_profile(nodes: list[Node], profil
         assert len(found.errors) == found.counts.errors
 
 
+@pytest.mark.system
 @examples(40)
 @given(NODES, st.randoms(use_true_random=False))
 def test_the_order_of_creation_changes_nothing(nodes: list[Node], chance: random.Random) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from reference.run import CASES, Unreachable, fetch, outcomes
 
+pytestmark = pytest.mark.system
+
 DIFFERENT = {
     "test_parser::test_find_skill_md_accepts_lowercase": "the standard names the file exactly SKILL.md",
     "test_parser::test_read_properties_with_lowercase_skill_md": "the standard names the file exactly SKILL.md",

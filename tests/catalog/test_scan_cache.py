@@ -287,6 +287,7 @@ def test_a_linked_cache_is_neither_read_nor_written_through(warm: World, tmp_pat
     assert not file.is_symlink()
 
 
+@pytest.mark.system
 @as_root
 def test_a_read_only_cache_folder_is_simply_not_used(open_folder: Path) -> None:
     write_skill(open_folder / "p" / "skills" / "a")
@@ -332,6 +333,7 @@ def test_a_cache_folder_that_is_a_file_is_no_reason_to_fail(world: World) -> Non
     assert len(world.discover()) == 1
 
 
+@pytest.mark.system
 def test_two_writers_never_mix(tmp_path: Path) -> None:
     file = tmp_path / "scan-x"
     code = """
@@ -435,6 +437,7 @@ def listed_elsewhere(world: World) -> dict[str, str]:
     return ast.literal_eval(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.system
 def test_a_rescan_of_a_few_changes_leaves_the_cache_alone_and_the_next_process_is_right(warm: World) -> None:
     skills = warm.discover()
     before = cache_file(warm).read_bytes()
@@ -449,6 +452,7 @@ def test_a_rescan_of_a_few_changes_leaves_the_cache_alone_and_the_next_process_i
     assert cache_file(warm).read_bytes() != before, "its first scan wrote what it read"
 
 
+@pytest.mark.system
 def test_a_rescan_of_many_changes_writes_the_cache(warm: World) -> None:
     skills = warm.discover()
     before = cache_file(warm).read_bytes()

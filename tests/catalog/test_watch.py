@@ -68,6 +68,7 @@ def test_after_a_thousand_random_changes_the_live_catalog_is_that_of_a_fresh_sca
     assert all(told)
 
 
+@pytest.mark.system
 @needs("git")
 def test_a_checkout_of_another_branch_is_followed(world: World) -> None:
     def git(*arguments: str) -> None:
@@ -470,6 +471,7 @@ def test_without_watchfiles_it_polls_and_says_so(world: World, monkeypatch: pyte
         assert watcher.how == "polling every 1 s: watchfiles is not installed (pip install 'metier[watch]')"
 
 
+@pytest.mark.system
 def test_where_the_systems_limit_is_reached_it_polls_and_says_so(world: World) -> None:
     for number in range(20):
         world.skill(f"{SKILLS}/s{number}")

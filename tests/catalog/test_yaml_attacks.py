@@ -9,7 +9,10 @@ import pytest
 from limited import run_bounded
 from metier import limits
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds are set through /proc")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds are set through /proc"),
+]
 
 PARSE = """
 for data in json.load(sys.stdin):

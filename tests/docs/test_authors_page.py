@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml12
 
 from catalog.test_codes import AUTHORS
@@ -11,6 +12,7 @@ from docs.pages import PROGRAMS, REPOSITORY, run_page, steps
 PAGE = (REPOSITORY / "docs/authors.md").read_text()
 
 
+@pytest.mark.system
 def test_every_command_of_the_page_prints_what_the_page_shows(tmp_path: Path) -> None:
     assert len(steps(PAGE)) > 12
     (tmp_path / ".git").mkdir()

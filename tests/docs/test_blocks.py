@@ -36,6 +36,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
 def test_the_block_runs_as_it_stands(page: Path, code: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
@@ -47,6 +48,7 @@ def test_the_block_runs_as_it_stands(page: Path, code: str, tmp_path: Path) -> N
     assert done.stderr == ""
 
 
+@pytest.mark.system
 def test_the_page_on_embedding_says_what_its_agent_did(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/embed.md").read_text()
     code = blocks(page)[0][1]

@@ -20,6 +20,7 @@ PAGES = [
 INSTALLED = Path(os.environ["METIER_TEST_INSTALLED"]) / "bin" if "METIER_TEST_INSTALLED" in os.environ else PROGRAMS
 
 
+@pytest.mark.system
 @needs("curl", "git", "openssl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
@@ -28,6 +29,7 @@ def test_the_commands_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path
     run_page(page.read_text(), folder, INSTALLED)
 
 
+@pytest.mark.system
 @needs("curl", "git")
 def test_the_tutorial_runs_from_the_first_command_to_the_last(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "tutorial.md").read_text()

@@ -31,6 +31,7 @@ def options_of(line: str) -> list[str]:
     return [word for word in re.findall(r"--[a-z-]+", line) if f"  {word} " not in done.stdout]
 
 
+@pytest.mark.system
 def test_the_unit_of_systemd_is_well_formed_and_starts_a_command_that_exists(tmp_path: Path) -> None:
     unit = block("ini")
     started = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)
@@ -44,6 +45,7 @@ def test_the_unit_of_systemd_is_well_formed_and_starts_a_command_that_exists(tmp
     assert [line for line in done.stderr.splitlines() if "metier.service" in line] == []
 
 
+@pytest.mark.system
 def test_the_compose_file_starts_a_server_that_waits_for_its_database() -> None:
     compose: Any = yaml12.parse_yaml(block("yaml"))
     server, database = compose["services"]["metier"], compose["services"]["db"]
@@ -72,6 +74,7 @@ def test_all_has_every_surface_and_store() -> None:
     assert set(named[1].split(",")) == set(extras) - adapters - {"all", "watch"}
 
 
+@pytest.mark.system
 def test_on_an_index_page_every_link_and_picture_has_a_whole_address(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(REPOSITORY)]
     built = subprocess.run(line, capture_output=True, text=True)
@@ -91,6 +94,7 @@ def test_on_an_index_page_every_link_and_picture_has_a_whole_address(tmp_path: P
     )
 
 
+@pytest.mark.system
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "metier", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: python -m metier ")

@@ -63,6 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> None:
     built = {str(page.parent.relative_to(site)) for page in site.rglob("index.html")}
     for page in DOCS.rglob("*.md"):
@@ -70,6 +71,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> Non
         assert (name.removesuffix("/index") if name != "index" else ".") in built
 
 
+@pytest.mark.system
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         wanted = Wanted()

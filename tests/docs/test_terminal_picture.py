@@ -4,11 +4,14 @@ import runpy
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from parts import needs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.system
 @needs("bwrap")
 def test_the_picture_is_what_the_commands_print() -> None:
     made = runpy.run_path(str(DOCS / "terminal.py"))

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from patience import PATIENCE
+
+pytestmark = pytest.mark.system
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -57,6 +57,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [*HUGE, "skills"])
 def test_a_file_of_gigabytes_costs_no_command_more_memory_or_time(world: World, name: str) -> None:
     world.skill(".agents/skills/good")
@@ -99,6 +100,7 @@ except BrokenPipeError:
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "command",
     [
@@ -122,6 +124,7 @@ def test_an_endless_input_is_refused_after_what_an_operation_can_have(world: Wor
     assert b"standard input has more than" in done.stderr, done.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("server", ["rpc", "mcp"])
 def test_a_line_without_end_is_refused_and_the_next_one_is_answered(world: World, server: str) -> None:
     world.skill(".agents/skills/good")

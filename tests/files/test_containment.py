@@ -28,6 +28,8 @@ from metier.values.results import Resource
 from metier.values.skill import Skill
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 READS = 20_000
 """Reads while links are swapped, for each of the two ways to open a file."""
 NAIVE_READS = 400_000

@@ -3,6 +3,8 @@
 import hashlib
 import os
 
+import pytest
+
 from metier.files.digests import artifact_of, digest_of
 from metier.record.writer import random_ids
 
@@ -30,6 +32,7 @@ def test_a_text_that_utf_8_cannot_carry_is_an_artifact_with_question_marks() -> 
         assert digest == plain(data)
 
 
+@pytest.mark.system
 def test_ids_sort_by_time_and_a_fork_uses_none_of_its_parent() -> None:
     ids = [random_ids() for _ in range(1_000)]
     assert sorted(ids) == ids

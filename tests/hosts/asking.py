@@ -1,15 +1,17 @@
-"""What the tests of the hosts ask with: the command line in a process of its own, and an ear at the interpreter."""
+"""What the tests of the hosts ask with: the command line, and an ear at the interpreter."""
 
+import io
 import json
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import forking
 from metier import Skills
+from metier.surfaces.cli import main
 from worlds import World
 
 Heard = list[tuple[str, str]]
@@ -27,11 +29,25 @@ def metier(
 
     `output` asks for the JSON of a command that fails.
     """
-    command = [*forking.METIER, *arguments, "--json"]
-    surroundings = {**os.environ, "HOME": str(world.home), **env}
-    done = forking.run(command, cwd=cwd or world.project, env=surroundings, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 or output else done.stderr
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, {"HOME": str(world.home), **env}))
+        stack.enter_context(patch.object(sys, "argv", ["metier", *arguments, "--json"]))
+        stack.enter_context(chdir(cwd or world.project))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        ended = _exit_code(main)
+    said, complained = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+    assert ended == code, complained
+    return json.loads(said) if code == 0 or output else complained
+
+
+def _exit_code(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    raise AssertionError("the command did not exit")
 
 
 @contextmanager

@@ -97,6 +97,7 @@ def test_mcp_refuses_a_denied_skill_without_a_question(denied: World, mode: str)
     assert "nobody approved it" not in texts[0]
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("C-083", "N-026")
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_terminal_is_asked_only_where_no_rule_denies(denied: World, name: str) -> None:
@@ -153,6 +154,7 @@ class Person:
         return json.dumps(got["result"])
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("C-083", "C-088", "N-025", "N-026")
 def test_a_remembered_answer_is_exactly_one_rule_in_a_file_that_other_processes_obey(asked: World) -> None:
     first, second = Person(asked, "always"), Person(asked, "no")

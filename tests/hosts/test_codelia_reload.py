@@ -164,6 +164,7 @@ def test_a_changed_skill_is_read_in_full_whatever_its_time_says(world: World) ->
 # --- refs ---
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("C-073", "N-024")
 def test_after_a_compaction_a_ref_gives_the_whole_text_in_other_processes_too(world: World, tmp_path: Path) -> None:
     store = tmp_path / "events.db"

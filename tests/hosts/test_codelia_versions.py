@@ -76,6 +76,7 @@ def metadata(path: Path, mtime_ms: int, skill_id: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("C-069", "C-098", "N-008", "N-009")
 def test_a_load_and_the_loaded_versions_are_of_the_bytes_that_were_loaded(world: World, tmp_path: Path) -> None:
     path = world.skill(f"{SKILLS}/notes", description="Scanned.", body="SCANNED")

@@ -139,6 +139,7 @@ def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(
     assert [d.path for d in skills.diagnostics if d.code == "context-file-refused"] == [str(file)] * reads
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("profile", ["standard", "omp"])
 def test_the_command_line_does_not_show_it_either(clone: World, profile: str) -> None:
     link_to_a_key(clone, clone.project / "AGENTS.md")

@@ -219,6 +219,7 @@ skills.refresh()
 """
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("M-008", "M-012", "M-014", "N-051", "N-052")
 def test_skipped_and_duplicate_skills_are_logged_once_and_the_command_line_is_silent(world: World) -> None:
     loser = world.skill("skills/a", "same")

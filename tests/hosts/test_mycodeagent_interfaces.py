@@ -79,6 +79,7 @@ def test_over_mcp_the_text_of_a_result_is_the_envelope(project: World) -> None:
     app.close()
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("M-052", "M-053", "N-050", "N-057")
 def test_in_the_chat_the_model_reads_the_envelope_and_the_person_its_content(project: World) -> None:
     with ModelServer(calls(*(("Skill", given) for given in CALLS)), text("Done.")) as model:
@@ -97,6 +98,7 @@ def test_in_the_chat_the_model_reads_the_envelope_and_the_person_its_content(pro
     assert "params_input" not in page
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("M-052", "M-053", "N-050")
 def test_over_http_and_json_rpc_it_is_the_same(project: World) -> None:
     app = app_of(project, profile="mycodeagent")
@@ -116,6 +118,7 @@ def test_over_http_and_json_rpc_it_is_the_same(project: World) -> None:
     assert [json.loads(one["text"]) for one in answers] == [one["result"] for one in answers]
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("M-052", "M-053", "N-050")
 def test_the_command_line_keeps_the_call_stack_between_processes_and_its_record_replays(project: World) -> None:
     options = ["--profile", "mycodeagent", "--session", "mine"]

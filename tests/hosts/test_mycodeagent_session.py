@@ -200,6 +200,7 @@ def test_what_was_cut_is_partial(world: World, limit: int, status: str) -> None:
     assert (result["text"], bool(notice)) == (f"Loaded the skill probe.{left_out}", status == "partial")
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("M-038")
 @pytest.mark.parametrize("refresh", ["true", "false"])
 def test_a_file_that_the_system_refuses_to_open_gives_permission_denied(open_folder: Path, refresh: str) -> None:

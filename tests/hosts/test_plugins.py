@@ -126,6 +126,7 @@ def test_a_record_of_the_host_replays(kitchen: World) -> None:
     assert replay(from_store(store, session.id)).identical
 
 
+@pytest.mark.system
 def test_the_command_line_has_the_host(kitchen: World, site: Path) -> None:
     assert [skill["name"] for skill in command(kitchen, site, "list")["skills"]] == ["bread", "secret", "soup"]
     assert command(kitchen, site, "prompt")["text"] == LISTING

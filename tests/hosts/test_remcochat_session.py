@@ -8,6 +8,8 @@ import pytest
 
 from hosts.asking import left, listening, metier
 from metier import Skills
+from metier.running.sandbox import Outcome
+from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from metier.session.tools import ToolResult
 from worlds import World
@@ -337,6 +339,26 @@ def test_no_call_of_a_skills_tool_starts_a_process_or_connects(world: World) -> 
         assert session.call("skills.readResource", {"name": "probe", "path": "scripts/x.sh"}).ok
         session.call("skill_run", {"name": "probe", "path": "scripts/x.sh"})
     assert left(heard) == []
+
+
+@pytest.mark.behaviour("K-071")
+def test_a_script_runs_only_by_the_tool_for_it_while_that_is_switched_on_and_in_the_sandbox(world: World) -> None:
+    world.skill(".skills/probe", files={"scripts/x.sh": "#!/bin/sh\n:\n"})
+    world.trust()
+    runner = FakeRunner(default=Outcome(0, "exit", 5, b"it ran", b""))
+    call = {"name": "probe", "script": "scripts/x.sh"}
+
+    def tried(tool: str) -> tuple[list[str], ToolResult]:
+        session = discover(world, tools={"run": tool}).session(runner=runner, policy={"allow": [{"tool": "skill_run"}]})
+        assert session.call("skills.activate", {"name": "probe"}).ok
+        return [one.name for one in session.tools()], session.call("skills.runScript", call)
+
+    offered, result = tried("")
+    assert (offered, result.ok, runner.jobs) == (["skills.activate", "skills.readResource"], False, [])
+    offered, result = tried("skills.runScript")
+    assert (offered[-1], result.ok) == ("skills.runScript", True)
+    assert "it ran" in result.text
+    assert [job.script for job in runner.jobs] == ["scripts/x.sh"]
 
 
 @pytest.mark.behaviour("K-085")

@@ -326,6 +326,7 @@ ODD = {
 }
 
 
+@pytest.mark.system
 def test_odd_text_in_a_call_is_answered_and_the_next_process_reads_and_replays_the_record(world: World) -> None:
     world.skill(".rip/skills/one", body=BODY)
     store = f"sqlite:{world.home}/record.db"

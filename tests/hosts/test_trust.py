@@ -120,6 +120,7 @@ def test_a_file_that_cannot_be_read_trusts_nothing_and_says_so(both: World, cont
     assert "state-invalid" in [d.code for d in skills.diagnostics]
 
 
+@pytest.mark.system
 def test_the_command_trusts_and_no_longer_trusts_and_others_say_how(both: World) -> None:
     (config(both) / "config.toml").write_text('[permissions]\ntrust = "required"\n')
     listed = metier(both, "list")
@@ -278,6 +279,7 @@ RENAMED = '[tools]\nrun = "{}"\nread = "{}"\n'
 ECHO = {"scripts/w.sh": "#!/bin/sh\necho RAN\n", "a.md": "FILE"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize(
     ("rules", "read", "ran"),

@@ -191,6 +191,7 @@ def test_a_yes_holds_once_or_for_good(world: World, answer: bool | str, asked: i
     assert (questions[0].tool, questions[0].path, questions[0].detail) == ("skill_run", "scripts/x.sh", "#!/bin/sh\n")
 
 
+@pytest.mark.system
 def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:
     path = world.skill(".agents/skills/one", files=SCRIPT)
     file = world.home / ".config/metier/permissions.toml"
@@ -239,6 +240,7 @@ def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) ->
 # --- projects only narrow ---
 
 
+@pytest.mark.system
 def test_a_projects_files_may_deny_and_ask_but_not_allow(world: World) -> None:
     (world.project / ".metier").mkdir()
     rules = (
@@ -315,7 +317,7 @@ def usable(rules: Policy, command: str, windows: Sequence[Window] = ()) -> set[s
 
 @pytest.mark.behaviour("R-023", "R-024", "R-027", "R-030")
 @given(policies, st.lists(hints, max_size=3), commands)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_skill_and_no_number_of_skills_makes_more_usable(
     given_: dict[str, Any], hinted: list[list[str] | None], command: str
 ) -> None:
@@ -336,7 +338,7 @@ def test_no_skill_and_no_number_of_skills_makes_more_usable(
 
 @pytest.mark.behaviour("R-023", "R-024", "R-025", "R-027")
 @given(policies, hints, st.sampled_from(NAMES))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_effective_tools_are_never_more_than_policy_allows_or_the_hint_names(
     given_: dict[str, Any], hint: list[str] | None, name: str
 ) -> None:

@@ -83,6 +83,7 @@ def session(world: World, answer: str = "") -> Session:
     return opened
 
 
+@pytest.mark.system
 def test_an_answer_holds_at_once_in_a_process_that_runs_and_so_does_its_end(world: World) -> None:
     other = Other(world)
     assert other.verdict("one") == "ask"
@@ -104,6 +105,7 @@ def test_an_answer_holds_at_once_in_a_session_that_is_open(world: World) -> None
     assert not waiting.call(*RUN).ok
 
 
+@pytest.mark.system
 def test_equal_answers_of_many_processes_leave_one_rule_each(world: World) -> None:
     others = [Other(world) for _ in range(4)]
     for other in others:

@@ -164,6 +164,7 @@ def test_a_host_that_does_not_enforce_hints_has_no_window(world: World) -> None:
     assert session.may_use("Bash")
 
 
+@pytest.mark.system
 def test_a_window_holds_in_another_process(reading: World, tmp_path: Path) -> None:
     lives = Lives(reading, f"sqlite://{tmp_path}/trail.db")
     lives.permissions('[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n')

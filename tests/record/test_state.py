@@ -204,6 +204,7 @@ def same_times(root: Path) -> None:
             os.utime(os.path.join(folder, file), ns=(1_000_000_000, 1_000_000_000))
 
 
+@pytest.mark.system
 def test_dropping_the_snapshot_before_any_step_changes_no_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "SNAPSHOT_EVENTS", 5)
     used: list[int] = []

@@ -343,6 +343,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert telemetry.active is None
 
 
+@pytest.mark.system
 def test_a_session_that_is_not_traced_loads_nothing_of_it(world: World) -> None:
     world.skill(f"{SKILLS}/notes")
     code = (

@@ -76,6 +76,7 @@ def check_refusal(done: "subprocess.CompletedProcess[str]", version: int) -> Non
     assert "`metier replay --verify` checks it here" in error["message"]
 
 
+@pytest.mark.system
 @OTHER
 def test_its_chain_is_verified_and_it_is_not_run(recorded: MemoryStore, version: int, tmp_path: Path) -> None:
     file = exported(recorded, version, tmp_path / "other.jsonl")
@@ -91,6 +92,7 @@ def test_its_chain_is_verified_and_it_is_not_run(recorded: MemoryStore, version:
     assert "broken-chain" in broken.stdout
 
 
+@pytest.mark.system
 @OTHER
 def test_it_is_not_imported(recorded: MemoryStore, version: int, tmp_path: Path) -> None:
     file, url = exported(recorded, version, tmp_path / "other.jsonl"), str(tmp_path / "new.db")
@@ -99,6 +101,7 @@ def test_it_is_not_imported(recorded: MemoryStore, version: int, tmp_path: Path)
         assert (store.stats().events, store.stats().artifacts) == (0, 0)
 
 
+@pytest.mark.system
 @OTHER
 @pytest.mark.parametrize("with_snapshot", [False, True])
 def test_no_session_goes_on_in_it(

@@ -65,6 +65,7 @@ def returned_text(lives: Lives, frame: Frame) -> str:
 # --- one process after the other ---
 
 
+@pytest.mark.system
 def test_a_session_goes_on_after_nothing_changed_but_a_skill_on_disk(lives: Lives) -> None:
     world = lives.world
     world.skill(f"{SKILLS}/one", body="# Before\n", files={"a.md": "a reference"})
@@ -81,6 +82,7 @@ def test_a_session_goes_on_after_nothing_changed_but_a_skill_on_disk(lives: Live
     lives.replayed("s")
 
 
+@pytest.mark.system
 def test_an_old_ref_answers_as_long_as_the_record(lives: Lives) -> None:
     world = lives.world
     world.skill(f"{SKILLS}/one", body="# One\nWork on $ARGUMENTS.\n")
@@ -109,6 +111,7 @@ def wait_for_output(lives: Lives, session: str, text: str) -> None:
     wait_for(has_it, f"the script to print {text!r}")
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-047", "R-049")
 def test_two_processes_work_on_one_session_while_a_script_runs(lives: Lives) -> None:
     world = lives.world
@@ -153,6 +156,7 @@ def test_two_processes_work_on_one_session_while_a_script_runs(lives: Lives) -> 
     assert lives.replayed("s").not_compared == 0
 
 
+@pytest.mark.system
 def test_any_process_answers_any_call(lives: Lives) -> None:
     lives.permissions(RUNS + 'profile = "full-auto"\n')
     world = lives.world
@@ -233,6 +237,7 @@ def policy_of_each_call(frames: list[Frame]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.system
 def test_the_policy_in_the_record_is_the_one_in_force(lives: Lives) -> None:
     lives.world.skill(f"{SKILLS}/one", model="large")
     for profile in ("default", "full-auto", "default", "read-only", "full-auto"):
@@ -247,6 +252,7 @@ def test_the_policy_in_the_record_is_the_one_in_force(lives: Lives) -> None:
     lives.replayed("s")
 
 
+@pytest.mark.system
 def test_two_processes_with_different_policies_take_turns(lives: Lives) -> None:
     lives.world.skill(f"{SKILLS}/one", model="large")
     with lives.rpc() as careful:
@@ -337,6 +343,7 @@ def test_a_removed_skill_is_said_to_be_removed(world: World, noticed: bool) -> N
     assert list(outcome.outputs[1:5]) == [text.partition(": ")[2] for text in said[:4]]
 
 
+@pytest.mark.system
 def test_a_process_says_that_a_skill_was_removed_whether_or_not_it_has_scanned_again(lives: Lives) -> None:
     world = lives.world
     world.skill(f"{SKILLS}/one", files={"a.md": "a"})
@@ -392,6 +399,7 @@ def test_a_skill_that_the_session_never_loaded_is_unknown_once_it_is_gone(world:
 # --- how much a session can hold ---
 
 
+@pytest.mark.system
 def test_long_arguments_and_thousands_of_skills_end_no_session(
     lives: Lives, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -439,6 +447,7 @@ def start_waiting(lives: Lives, process: Rpc, session: str, word: str) -> int:
     return number
 
 
+@pytest.mark.system
 def test_what_a_killed_process_ran_is_recorded_as_lost_once(lives: Lives) -> None:
     lives.permissions(RUNS)
     lives.world.skill(f"{SKILLS}/slow", files={"scripts/x.sh": WAITS})
@@ -474,6 +483,7 @@ class RacingStore(MemoryStore):
         return super().append(*given, **named)
 
 
+@pytest.mark.system
 def test_of_two_processes_that_find_a_lost_operation_at_the_same_time_one_records_it(world: World) -> None:
     world.skill(f"{SKILLS}/one", files={"scripts/x.sh": "#!/bin/sh\n"})
     skills, recording, left = world.discover(), MemoryStore(), list[str]()
@@ -508,6 +518,7 @@ def test_of_two_processes_that_find_a_lost_operation_at_the_same_time_one_record
     assert fold(frames).running == {}
 
 
+@pytest.mark.system
 def test_what_another_process_still_runs_is_left_alone(lives: Lives) -> None:
     lives.permissions(RUNS)
     lives.world.skill(f"{SKILLS}/slow", files={"scripts/x.sh": WAITS})
@@ -544,6 +555,7 @@ def test_times_never_run_backwards_whatever_clocks_say(world: World, monkeypatch
     assert replay.replay(replay.from_store(store, "s")).differences == []
 
 
+@pytest.mark.system
 def test_a_session_that_was_only_created_is_there_after_a_kill_with_its_options(lives: Lives, tmp_path: Path) -> None:
     elsewhere = World(lives.world.home, tmp_path / "elsewhere")
     (elsewhere.project / ".git").mkdir(parents=True)

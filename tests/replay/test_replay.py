@@ -41,6 +41,7 @@ def elsewhere(tmp_path: Path, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-044", "R-045", "R-047", "R-048", "R-049", "R-053")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_hundreds_of_mixed_calls_replay_elsewhere_with_the_skills_gone(
@@ -211,6 +212,7 @@ def test_a_changed_frame_is_named_by_its_index_and_both_sides_are_shown(recorded
     assert difference.found == canonical(frame)
 
 
+@pytest.mark.system
 def test_a_missing_file_or_session_is_said_in_one_line(recorded: Recorded, tmp_path: Path) -> None:
     for arguments, code, says in (
         (["replay", str(tmp_path / "none.jsonl")], 4, "cannot be read"),
@@ -226,6 +228,7 @@ def test_a_missing_file_or_session_is_said_in_one_line(recorded: Recorded, tmp_p
 # --- lives ---
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-047", "R-049", "N-077")
 def test_a_session_with_several_lives_replays_whole(world: World, tmp_path: Path) -> None:
     """Four processes one after the other, of which one is killed; then a fifth that has nothing but the store."""
@@ -322,6 +325,7 @@ def test_a_redacted_record_verifies_and_says_that_it_cannot_run(world: World, tm
 # --- scripts ---
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-021", "R-044", "R-045", "R-048", "R-053")
 def test_a_real_run_in_the_sandbox_replays_without_its_files(world: World) -> None:
     parts.require_sandbox()

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.system
+
 PROJECT = Path(__file__).resolve().parents[2]
 SESSIONS, STEPS, KILLS = 14, 25, 20
 

@@ -93,6 +93,7 @@ def recorded(session: Session) -> list[list[str]]:
 # --- the bytes ---
 
 
+@pytest.mark.system
 @each_runner
 def test_an_edit_while_the_question_is_open_runs_what_was_approved(world: World, name: str) -> None:
     folder = world.skill(OWN, files=FILES).parent
@@ -110,6 +111,7 @@ def test_an_edit_while_the_question_is_open_runs_what_was_approved(world: World,
     assert (first.detail, second.detail) == (MAIN, "#!/bin/sh\necho edited\n")
 
 
+@pytest.mark.system
 @each_runner
 def test_an_edit_after_the_decision_of_a_rule_runs_what_was_decided_on(world: World, name: str) -> None:
     folder = world.skill(OWN, files=FILES).parent
@@ -349,6 +351,7 @@ def test_a_session_with_such_runs_replays_without_its_files(world: World, tmp_pa
     assert again.not_compared == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["bubblewrap"])
 def test_what_a_script_changes_in_the_project_is_recorded_and_replays(world: World, name: str) -> None:
     body = (
@@ -650,6 +653,7 @@ def in_process(world: World, answer: str) -> str:
     return forking.run(line, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.system
 def test_always_in_one_process_holds_in_the_next_for_these_files(world: World) -> None:
     folder = world.skill(REPO, files=FILES).parent
     assert in_process(world, "always") == "1 True"

@@ -50,6 +50,7 @@ def content(folder: Path) -> dict[str, str]:
 # --- the command line ---
 
 
+@pytest.mark.system
 def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_next_command(
     world: World, run: Run, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_n
     assert (again.code, "--force" in again.err) == (1, True)
 
 
+@pytest.mark.system
 def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run: Run, tmp_path: Path) -> None:
     told = run("run", "maker", "scripts/make.py", "--yes", "--write", "data.csv")
     assert content(world.project) == {"data.csv": "a,b\nmore\n", "out.csv": "made\n"}
@@ -89,6 +91,7 @@ def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run
     assert content(world.project) == {"data.csv": "a,b\nmore\n"}
 
 
+@pytest.mark.system
 def test_the_command_that_is_printed_fetches_what_out_did_not_write(world: World, run: Run, tmp_path: Path) -> None:
     names = ("good.csv", "there.csv", "page.html", "hooks/pre-commit", "a b.py", "\u202egpj.csv")
     text = f"import os\nos.mkdir('hooks')\nfor name in {names!r}: open(name, 'w').write(ascii(name))\n"
@@ -141,6 +144,7 @@ for path in ("good.csv", "new/Good.PNG", "f.csv/good.xlsx"): put(path, "good"); 
 """
 
 
+@pytest.mark.system
 def test_only_new_data_and_what_was_named_are_in_the_project_afterwards(world: World, run: Run, tmp_path: Path) -> None:
     project, outside = world.project, tmp_path / "outside"
     outside.mkdir()
@@ -181,6 +185,7 @@ def test_only_new_data_and_what_was_named_are_in_the_project_afterwards(world: W
         assert (refused.code, "without .." in refused.err) == (2, True)
 
 
+@pytest.mark.system
 def test_the_current_folder_may_be_inside_the_project_and_a_given_file_may_come_from_anywhere(
     world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +210,7 @@ def test_the_current_folder_may_be_inside_the_project_and_a_given_file_may_come_
     assert run("run", "maker", "scripts/make.py", "--yes", "--file", "/dev/zero").code == 2
 
 
+@pytest.mark.system
 def test_no_private_folder_is_shown_whoever_asks(
     world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +261,7 @@ def test_no_private_folder_is_shown_whoever_asks(
             assert run("run", "maker", "scripts/make.py", "--yes").out.startswith(f"{folder} ["), folder
 
 
+@pytest.mark.system
 def test_the_home_folder_of_the_user_is_private_where_another_one_is_given(
     world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +274,7 @@ def test_the_home_folder_of_the_user_is_private_where_another_one_is_given(
         assert f"note: it ran in an empty folder: {folder} is" in told.err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -410,6 +418,7 @@ def test_files_from_outside_are_checked_before_anything_is_done(
 # --- the record ---
 
 
+@pytest.mark.system
 def test_a_run_in_a_folder_replays_without_the_folder_and_its_files(world: World) -> None:
     parts.require("bwrap")
     world.skill(OWN, files=FILES)

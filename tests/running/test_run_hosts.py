@@ -154,6 +154,7 @@ def test_each_attempt_is_in_the_record_the_answer_and_the_replay(world: World) -
     assert outcome.identical, outcome.differences
 
 
+@pytest.mark.system
 def test_without_a_sandbox_a_script_with_hosts_runs_only_with_the_whole_network(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def site() -> Generator[int]:
     served.server_close()
 
 
+@pytest.mark.system
 def test_a_person_gives_one_run_a_host_on_the_command_line(
     world: World, site: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

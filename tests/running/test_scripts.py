@@ -43,6 +43,7 @@ def opened(world: World, runner: FakeRunner | None = None, **given: Any) -> Sess
     return world.discover().session(runner=runner or FakeRunner(default=answer), **given)
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("K-081", "R-021", "R-045")
 @pytest.mark.usefixtures("sandbox")
 def test_the_conformance_script_prints_its_marker_in_the_sandbox_and_in_the_replay(world: World) -> None:
@@ -63,6 +64,7 @@ def test_the_conformance_script_prints_its_marker_in_the_sandbox_and_in_the_repl
     assert any(MARKER in output for output in again.outputs)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 def test_files_that_a_script_writes_come_back_as_artifacts(world: World) -> None:
     world.skill(".agents/skills/writer", files={"scripts/w.py": "open('out.txt', 'w').write('kept')\n"})
@@ -71,7 +73,7 @@ def test_files_that_a_script_writes_come_back_as_artifacts(world: World) -> None
     assert (artifact.path, artifact.size) == ("out.txt", 4)
 
 
-@pytest.mark.behaviour("K-071")
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 def test_a_file_whose_name_is_not_utf8_is_kept_under_an_escaped_name_and_replays(world: World) -> None:
     lines = ["import os", "open(b'caf\\xe9.txt', 'w').write('kept')", "os.symlink('/etc', b'to\\xff')"]

@@ -49,6 +49,7 @@ def wait_for_builds(folder: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.system
 def test_names_and_descriptions_answer_at_once_and_bodies_and_references_follow(large: World) -> None:
     skills = large.discover()
     first = skills.search("feed the okapi")
@@ -65,6 +66,7 @@ def test_names_and_descriptions_answer_at_once_and_bodies_and_references_follow(
     assert "indexing" not in later.as_dict()
 
 
+@pytest.mark.system
 def test_what_was_built_in_the_background_answers_like_what_was_built_at_once(
     large: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_what_was_built_in_the_background_answers_like_what_was_built_at_once(
         assert skills.search(query).as_dict() == at_once.search(query).as_dict()
 
 
+@pytest.mark.system
 def test_a_model_reads_that_the_index_is_not_ready_and_a_replay_says_the_same(large: World) -> None:
     store = MemoryStore()
     session = large.discover().session(id="s", store=store)
@@ -95,6 +98,7 @@ print([hit.skill.name for hit in found.results], found.indexing is not None)
 """
 
 
+@pytest.mark.system
 def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(large: World) -> None:
     command = [sys.executable, "-c", SEARCH, str(large.project), str(large.home)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -110,6 +114,7 @@ def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(
     assert (names(skills.search("fresh zucchini")), skills.search("x").indexing) == (["okapi"], None)
 
 
+@pytest.mark.system
 def test_while_an_index_is_built_no_other_build_is_started(tmp_path: Path) -> None:
     folder = str(tmp_path)
     lock = background._locked(folder)
@@ -123,6 +128,7 @@ def test_while_an_index_is_built_no_other_build_is_started(tmp_path: Path) -> No
     assert build.wait(PATIENCE)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("how", ["killed", "no interpreter"])
 def test_a_build_without_processes_is_made_up_for_in_this_one(
     large: World, how: str, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +143,7 @@ def test_a_build_without_processes_is_made_up_for_in_this_one(
     assert names(skills.search("fresh zucchini")) == ["okapi"]
 
 
+@pytest.mark.system
 def test_where_no_index_can_be_built_names_and_descriptions_still_answer(
     large: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +155,7 @@ def test_where_no_index_can_be_built_names_and_descriptions_still_answer(
     assert names(skills.search("feed the okapi"))[0] == "okapi"
 
 
+@pytest.mark.system
 def test_a_few_changed_skills_of_a_large_catalog_are_read_at_once(large: World) -> None:
     skills = large.discover()
     skills.search("okapi")
@@ -161,6 +169,7 @@ def test_a_few_changed_skills_of_a_large_catalog_are_read_at_once(large: World) 
     assert "animal-03" not in names(skills.search("herd", limit=20))
 
 
+@pytest.mark.system
 def test_a_changed_reference_of_a_large_catalog_is_found_after_a_check(
     large: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +186,7 @@ def test_a_changed_reference_of_a_large_catalog_is_found_after_a_check(
     assert names(large.discover().search("baobab fruit")) == ["okapi"]
 
 
+@pytest.mark.system
 def test_many_updates_are_written_together_and_change_no_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_MANY_PARTS", 4)
     skills = world.discover()
@@ -243,6 +253,7 @@ def test_a_name_counts_more_than_a_description_and_a_rare_word_more_than_a_commo
     assert skills.search("invoice", 5, {"/s/letters/SKILL.md"}.__contains__)[0].key == "/s/letters/SKILL.md"
 
 
+@pytest.mark.system
 def test_an_index_in_memory_of_a_large_catalog_is_built_in_the_background_too(large: World) -> None:
     skills = large.discover(settings={"cache": False})
     assert skills.search("okapi").indexing is not None

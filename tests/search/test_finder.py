@@ -71,6 +71,7 @@ def test_every_skill_is_read_once_and_then_only_what_changed(world: World, shelf
     assert names(finder, "write letters") == ["letters"]
 
 
+@pytest.mark.system
 def test_another_process_finds_the_index_and_reads_nothing(world: World, shelf: Skills, folder: str) -> None:
     assert Finder(folder).sync(shelf) == 3
     code = (
@@ -193,6 +194,7 @@ def test_another_version_of_the_format_is_made_beside_the_old_one(
     assert Finder(folder).sync(shelf) == 0
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
 @pytest.mark.parametrize("stored", [False, True])
 def test_in_a_read_only_folder_search_works_in_memory(open_folder: Path, stored: bool) -> None:
@@ -231,6 +233,7 @@ print(read, [hit.skill.name for hit in finder.search("zebra", 5, lambda _: True,
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["limit", "tmpfs"])
 def test_on_a_full_disk_search_works_in_memory(tmp_path: Path, kind: str) -> None:
     for at in range(150):
@@ -251,6 +254,7 @@ def test_on_a_full_disk_search_works_in_memory(tmp_path: Path, kind: str) -> Non
     assert (done.returncode, done.stdout) == (0, "151 ['invoices'] memory\n"), done.stderr
 
 
+@pytest.mark.system
 def test_a_process_that_is_killed_while_it_indexes_is_made_up_for_by_the_next(shelf: Skills, folder: str) -> None:
     Finder(folder).sync([one for one in shelf if one.name != "invoices"])
     code = (

@@ -342,6 +342,7 @@ def python(code: str, *arguments: str) -> "subprocess.Popen[str]":
     return forking.start([sys.executable, "-c", head + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.system
 def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     code = (
         "index = TextIndex.open(sys.argv[1])\n"
@@ -382,6 +383,7 @@ def test_while_another_process_writes_an_update_gives_up_and_a_search_does_not(
     assert keys(index, "pdf") == ["a", "b"]
 
 
+@pytest.mark.system
 def test_a_process_that_is_killed_in_the_middle_leaves_the_last_complete_update(tmp_path: Path) -> None:
     documents = some(20)
     before = answers(filled(*documents, folder=tmp_path))

@@ -47,6 +47,7 @@ def open_session(world: World, profile: str) -> Session:
     return world.discover(profile, roots=[world.project / FOLDER]).session()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("profile", KINDS)
 def test_a_message_hides_at_most_an_eighth_of_the_list_and_nothing_where_the_host_fixes_it(
     world: World, tmp_path: Path, profile: str

@@ -67,6 +67,7 @@ def test_a_skill_at_the_top_of_a_root_does_not_read_its_siblings(nest: World, pa
     assert "SECRET" in read(session, "other", "secret.md")
 
 
+@pytest.mark.system
 def test_it_does_not_list_them(nest: World) -> None:
     session = nest.discover().session()
     assert session.load("top").files == ("notes/deep.md", "own.md")
@@ -167,6 +168,7 @@ def rpc_read(world: World, path: str) -> object:
     return answer
 
 
+@pytest.mark.system
 def test_a_person_is_told_to_read_the_file_itself(aliases: World) -> None:
     said = metier(aliases, "read", "one", "x.md", code=1)
     assert "x.md is SKILL.md by another name" in said

@@ -122,6 +122,7 @@ def toml(rule: dict[str, Any]) -> str:
     return Rule(**rule).as_toml()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("verdict", ["allow", "deny", "ask"])
 def test_in_the_users_file_no_session_opens_and_the_error_has_its_place(
     world: World, run: Run, wrong: tuple[dict[str, str], str], verdict: str
@@ -186,6 +187,7 @@ def test_a_policy_that_does_not_exist_is_answered_with_the_nearest(world: World,
 # --- names that no skill has ---
 
 
+@pytest.mark.system
 def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
     world: World, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_session_that_goes_on_shows_the_same_and_its_record_replays(world: Wor
     assert [one["name"] for frame in outcome.frames for one in frame.get("skills", ())][-1] == "z-anchors"
 
 
+@pytest.mark.system
 def test_two_processes_of_one_session_show_the_same(world: World, tmp_path: Path) -> None:
     crowded(world)
     lives = Lives(world, f"sqlite://{tmp_path}/trail.db")

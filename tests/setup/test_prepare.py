@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 PREPARE = Path(__file__).parents[2] / "setup" / "prepare.py"
 EVERYTHING = [
     *("bwrap", "initdb", "chromium", "tmux", "zsh", "fish", "git", "curl", "openssl", "npm"),

@@ -174,6 +174,7 @@ def test_what_the_database_refuses_fails_alone(group: Store, url: str) -> None:
     assert append(group, "stream-2", "after")[0]["seq"] == 1
 
 
+@pytest.mark.postgres
 def test_nobody_waits_for_a_stream_that_somebody_else_has_locked(place: Callable[[str], str], postgres: object) -> None:
     import psycopg
 
@@ -191,6 +192,7 @@ def test_nobody_waits_for_a_stream_that_somebody_else_has_locked(place: Callable
         assert [thread.end()[0]["seq"] for thread in stuck] == [1] * 3
 
 
+@pytest.mark.postgres
 def test_appends_to_a_stream_of_others_do_not_try_to_share_a_transaction_each_time(
     place: Callable[[str], str], postgres: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +227,7 @@ def test_appends_to_a_stream_of_others_do_not_try_to_share_a_transaction_each_ti
         assert tried == [1] * 4
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 64, 65, 145])
 def test_events_of_any_number_are_written_in_order(

@@ -24,6 +24,8 @@ from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
 from watching import wait_for
 
+pytestmark = pytest.mark.postgres
+
 Result = TypeVar("Result")
 
 

@@ -156,6 +156,7 @@ def test_a_server_does_it_in_the_background(monkeypatch: pytest.MonkeyPatch, cap
         assert left(store) == ["held"]
 
 
+@pytest.mark.system
 def test_the_command_line_keeps_the_bound_and_shows_it(tmp_path: "os.PathLike[str]") -> None:
     url = f"sqlite://{tmp_path}/trail.db"
     with open_store(url) as store:

@@ -208,6 +208,7 @@ def test_a_session_without_an_end_line_was_cut(store: Store) -> None:
     assert is_empty(store)
 
 
+@pytest.mark.system
 def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_path: Path) -> None:
     url, other, file = f"{tmp_path}/one.db", f"{tmp_path}/two.db", tmp_path / "record.jsonl"
     with open_store(url) as store:

@@ -230,6 +230,7 @@ def fill_until_refused(store: Store) -> tuple[int, StoreError]:
     raise AssertionError("the disk is never full")
 
 
+@pytest.mark.system
 def test_a_full_disk_is_a_clear_error_and_everything_acknowledged_stays(small_disk: Path) -> None:
     with open_store(str(small_disk / "trail.db")) as store:
         count, error = fill_until_refused(store)
@@ -250,6 +251,7 @@ def test_a_full_disk_is_a_clear_error_and_everything_acknowledged_stays(small_di
         assert store.last_seq("st") == count, "with space it goes on where it was"
 
 
+@pytest.mark.system
 def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:
     with contextlib.suppress(OSError), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while ballast.write(b"x" * 4096):
@@ -271,6 +273,7 @@ with open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.system
 def test_a_limit_on_the_size_of_files_harms_nothing(file: Path) -> None:
     assert resource.RLIMIT_FSIZE
     done = subprocess.run([sys.executable, "-c", LIMITED, str(file)], capture_output=True, text=True, check=True)
@@ -315,6 +318,7 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.system
 def test_a_folder_without_the_right_to_write(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     error = as_nobody(open_folder / "trail.db")
@@ -322,6 +326,7 @@ def test_a_folder_without_the_right_to_write(open_folder: Path) -> None:
     assert str(open_folder / "trail.db") in error
 
 
+@pytest.mark.system
 def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> None:
     file = open_folder / "trail.db"
     with open_store(str(file)) as store:
@@ -337,6 +342,7 @@ def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> 
         assert store.last_seq("st") == 0
 
 
+@pytest.mark.system
 def test_a_disk_that_turned_read_only(small_disk: Path) -> None:
     file = small_disk / "trail.db"
     with open_store(str(file)) as store:

@@ -13,6 +13,8 @@ import pytest
 from metier.record.store import Store, StoreError, open_store
 from patience import PATIENCE
 
+pytestmark = pytest.mark.system
+
 WRITER = [sys.executable, "-m", "record.store.writer"]
 TESTS = Path(__file__).parents[2]
 KILLS = 40

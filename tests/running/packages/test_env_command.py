@@ -11,6 +11,8 @@ import parts
 from metier.surfaces.cli import cli
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 SCRIPT = "import tinypack\nprint(tinypack.version)\n"
 
 

@@ -56,6 +56,7 @@ def locked(rows: dict[str, dict[str, object]], version: int = 3) -> dict[str, ob
     return {"name": "x", "lockfileVersion": version, "packages": packages}
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("registry")
 def test_a_node_script_gets_its_packages_and_no_script_of_them_runs(world: World) -> None:
     files = {
@@ -73,6 +74,7 @@ def test_a_node_script_gets_its_packages_and_no_script_of_them_runs(world: World
     assert sorted(one.name for one in folder.iterdir()) == ["SKILL.md", "package.json", "scripts"]
 
 
+@pytest.mark.system
 def test_the_question_names_exactly_what_a_lock_installs(world: World, registry: Registry) -> None:
     tiny = registry.add("tiny", dependencies={"@scope/inner": "latest"}, optionalDependencies={"elsewhere": "*"})
     inner, other = registry.add("@scope/inner", "2.0.0"), registry.add("elsewhere", cpu=[CPU])
@@ -90,6 +92,7 @@ def test_the_question_names_exactly_what_a_lock_installs(world: World, registry:
     assert not any(path.startswith("/tool-of-developers") for path in registry.asked)
 
 
+@pytest.mark.system
 def test_a_name_that_a_package_of_the_registry_has_for_another_is_shown_as_the_other(
     world: World, registry: Registry
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_name_that_a_package_of_the_registry_has_for_another_is_shown_as_the_o
     assert told.endswith(": real 3.0.0, tiny 1.2.0")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["another version", "another name", "a package inside", "another file"])
 def test_what_is_not_what_was_asked_for_is_not_used(world: World, registry: Registry, kind: str) -> None:
     wrong = {
@@ -118,6 +122,7 @@ def test_what_is_not_what_was_asked_for_is_not_used(world: World, registry: Regi
     assert not [one for one in environments.iterdir() if one.is_dir()], "nothing is left"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["git+http://127.0.0.1:{}/x.git", "git://127.0.0.1:{}/x.git", "http://127.0.0.1:{}/x"])
 def test_a_package_of_the_registry_that_asks_for_an_address_contacts_nobody(
     world: World, registry: Registry, kind: str
@@ -141,6 +146,7 @@ def hostile(folder: Path, port: int) -> None:
     (folder / "node_modules").mkdir()
 
 
+@pytest.mark.system
 def test_files_above_the_folder_of_npm_or_in_the_skill_do_not_count(
     world: World, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +163,7 @@ def test_files_above_the_folder_of_npm_or_in_the_skill_do_not_count(
     assert "/tiny" in registry.asked
 
 
+@pytest.mark.system
 def test_npm_runs_in_a_folder_of_the_user_alone_with_settings_of_its_own(world: World, registry: Registry) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -171,6 +178,7 @@ def test_npm_runs_in_a_folder_of_the_user_alone_with_settings_of_its_own(world: 
     assert not list((world.home / ".cache/metier").rglob(".npmrc")), "a password would be left there"
 
 
+@pytest.mark.system
 def test_npm_gets_the_registry_and_the_passwords_of_the_user_and_nothing_that_runs(
     world: World, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +203,7 @@ def test_npm_gets_the_registry_and_the_passwords_of_the_user_and_nothing_that_ru
     assert "dependencies not installed" in str(result.notes)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("registry")
 def test_settings_and_folders_that_others_can_write_to_are_named(world: World) -> None:
     (world.home / ".npmrc").chmod(0o606)

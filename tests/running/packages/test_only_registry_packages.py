@@ -59,6 +59,7 @@ def refused(files: dict[str, str], script: str = "scripts/a.mjs") -> tuple[str, 
 # --- at the far end ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("door", ["command", "python"])
 def test_a_fresh_clone_contacts_nobody_before_the_answer(world: World, stranger: Listener, door: str, run: Run) -> None:
     parts.require_sandbox()
@@ -88,6 +89,7 @@ LOCKED = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", LOCKED)
 def test_a_lock_of_the_skill_contacts_nobody_whatever_the_answer(world: World, stranger: Listener, kind: str) -> None:
     parts.require_sandbox()
@@ -118,6 +120,7 @@ PYTHON = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("place", PYTHON)
 @pytest.mark.parametrize("entry", ["x @ http://127.0.0.1:{}/x-1.0-py3-none-any.whl", "git+http://127.0.0.1:{}/x.git"])
 def test_a_python_script_contacts_nobody_either(
@@ -159,6 +162,7 @@ NEEDS = {
 """What a wheel in the index needs, and why it cannot be had."""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("answer", ["no", "once"])
 @pytest.mark.parametrize("needs", NEEDS)
 def test_a_package_of_the_index_contacts_nobody_and_is_not_built(
@@ -187,6 +191,7 @@ def test_a_package_of_the_index_contacts_nobody_and_is_not_built(
     assert "Consider adding" not in person.shown
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("text", ['no-binary-package = ["tinypack"]\n', '[pip]\nno-binary = ["tinypack"]\n'])
 def test_settings_of_uv_with_which_it_builds_in_any_case_are_named(
     world: World, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +208,7 @@ def test_settings_of_uv_with_which_it_builds_in_any_case_are_named(
     assert f"{settings} has no-binary, with which uv builds packages, and none is built" in note
 
 
+@pytest.mark.system
 def test_a_version_with_a_wheel_is_taken_before_a_newer_one_that_must_be_built(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +222,7 @@ def test_a_version_with_a_wheel_is_taken_before_a_newer_one_that_must_be_built(
     assert not built.exists()
 
 
+@pytest.mark.system
 def test_a_model_reads_what_is_refused_and_a_user_can_do_without(world: World, programs_started: list[str]) -> None:
     parts.require_sandbox()
     parts.require("node")

@@ -13,6 +13,8 @@ from metier.running.sandbox import Job
 from metier.running.sandbox.interpreter import usual_python
 from metier.running.sandbox.runners import choose
 
+pytestmark = pytest.mark.system
+
 SCRIPT = """
 import json, os, sys, subprocess
 import tinypack

@@ -70,6 +70,7 @@ def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
     return [frame for frame in store.read("s") if frame["type"] == kind]
 
 
+@pytest.mark.system
 def test_packages_are_asked_about_once_and_imported_and_recorded(
     world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_packages_are_asked_about_once_and_imported_and_recorded(
     assert replay(from_store(store, "s")).differences == []
 
 
+@pytest.mark.system
 def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, index: Path) -> None:
     person = Person("always")
     assert run(prepared, person).stdout == "has 1.0\n"
@@ -121,6 +123,7 @@ def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, 
     assert "tinypack 2.0" in person.shown
 
 
+@pytest.mark.system
 def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
     def by_model(*allow: str) -> RunResult:
         rules = {"allow": [{"tool": tool} for tool in allow]}
@@ -138,6 +141,7 @@ def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
     assert 'allow = [{ tool = "run_packages", skill_name = "tool" }]' in note
 
 
+@pytest.mark.system
 def test_a_rule_for_the_script_alone_still_asks_about_its_packages(prepared: World) -> None:
     person = Person()
     settings = {"permissions": {"allow": [{"tool": "skill_run"}]}}
@@ -148,6 +152,7 @@ def test_a_rule_for_the_script_alone_still_asks_about_its_packages(prepared: Wor
         run(prepared, person, model=True, settings=settings)
 
 
+@pytest.mark.system
 def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +167,7 @@ def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     assert run(prepared).stdout == "own module\n"
 
 
+@pytest.mark.system
 def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
     world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +187,7 @@ def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
     assert note.startswith("dependencies not installed: no-such-pack>=2, tinypack")
 
 
+@pytest.mark.system
 def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> None:
     header = "# /// script\n# requires-python = '>=3.99'\n# ///\n"
     prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": header})
@@ -191,6 +198,7 @@ def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> N
     assert replay(from_store(store, "s")).differences == []
 
 
+@pytest.mark.system
 def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +216,7 @@ def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
 # --- the environment ---
 
 
+@pytest.mark.system
 def test_only_the_files_of_the_lock_are_installed(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +231,7 @@ def test_only_the_files_of_the_lock_are_installed(
     assert [name for name in os.listdir(tmp_path / "environments") if not name.endswith(".lock")] == []
 
 
+@pytest.mark.system
 def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index: Path) -> None:
     hidden = "tinypack-1.0.data/purelib/evil-9.dist-info/METADATA"
     wheel(index, "tinypack", inside={hidden: "Metadata-Version: 2.1\nName: evil\nVersion: 9\n"})
@@ -235,6 +245,7 @@ def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index:
 # --- whose settings count ---
 
 
+@pytest.mark.system
 def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_the_user_do(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +270,7 @@ def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_th
     assert f"{settings} belongs to another user or can be written by others" in str(run(prepared).notes)
 
 
+@pytest.mark.system
 def test_the_index_in_the_settings_of_pip_counts(prepared: World, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
@@ -269,6 +281,7 @@ def test_the_index_in_the_settings_of_pip_counts(prepared: World, index: Path, m
     assert run(prepared).stdout == "has 1.0\n"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("variable", ["PIP_NO_INDEX", "UV_NO_INDEX"])
 def test_no_index_is_asked_where_the_user_wants_none(
     prepared: World, index: Path, variable: str, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +298,7 @@ def test_no_index_is_asked_where_the_user_wants_none(
         assert stranger.heard == []
 
 
+@pytest.mark.system
 def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) -> None:
     assert run(prepared).stdout == "has 1.0\n"
     folder = prepared.home / ".cache/metier/environments"
@@ -296,6 +310,7 @@ def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) ->
     assert any("only this user can write to; `metier env clear` deletes it" in note for note in result.notes)
 
 
+@pytest.mark.system
 def test_two_processes_install_one_environment_and_never_see_half_of_it(prepared: World, tmp_path: Path) -> None:
     code = (
         "import sys\n"

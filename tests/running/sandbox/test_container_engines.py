@@ -21,6 +21,8 @@ from metier.running.sandbox.container import ContainerRunner, Engine, _Run
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
+pytestmark = pytest.mark.containers
+
 MIB = 1 << 20
 
 

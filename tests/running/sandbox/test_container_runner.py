@@ -18,6 +18,8 @@ from metier.running.sandbox.runners import choose
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
+pytestmark = pytest.mark.containers
+
 LIMITS = RunLimits(seconds=20, work_bytes=1 << 20, file_bytes=1 << 19, files=4)
 GOOD = {"gaps": [], "program": "/usr/bin/python3", "machine": "x86_64"}
 DONE = [("X", '{"code": 0, "ended": ""}'), (".", "")]

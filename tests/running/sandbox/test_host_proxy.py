@@ -91,6 +91,7 @@ def a_proxy(service: tuple[int, list[bytes]]) -> Generator[Make]:
         yield make
 
 
+@pytest.mark.system
 def test_the_address_that_was_checked_is_dialled_whatever_the_name_server_says_next(a_proxy: Make) -> None:
     proxy = a_proxy(["rebind.test"], [PUBLIC], ["127.0.0.1"], [PUBLIC, "10.0.0.1"], [PUBLIC])
     lines: list[bytes] = []
@@ -126,6 +127,7 @@ def in_records(message: bytes, size: int) -> bytes:
     return b"".join(message[:3] + len(piece).to_bytes(2, "big") + piece for piece in pieces)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("first", "arrives", "attempt"),
     [

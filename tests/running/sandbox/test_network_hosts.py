@@ -38,6 +38,7 @@ def to_loopback(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 def test_of_two_hundred_attempts_none_reaches_a_host_that_is_not_listed(identity: str, box: Box) -> None:
     runner = BubblewrapRunner(resolver=to_this_machine)
@@ -144,6 +145,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 def test_the_clients_of_a_script_reach_a_listed_name_through_the_proxy(
     identity: str, box: Box, certificate: Path
@@ -169,6 +171,7 @@ def test_the_clients_of_a_script_reach_a_listed_name_through_the_proxy(
     ]
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 def test_a_connection_ends_with_the_run_that_made_it(identity: str, box: Box) -> None:
     text = """
@@ -197,6 +200,7 @@ def test_a_connection_ends_with_the_run_that_made_it(identity: str, box: Box) ->
     assert names == []
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize(
     ("routes", "gap"),

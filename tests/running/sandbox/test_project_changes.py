@@ -72,6 +72,7 @@ def content(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.system
 def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, box: Box, identity: str) -> None:
     before = (box.project / "notes.txt").stat()
     outcome = write(
@@ -106,6 +107,7 @@ def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, 
     assert (by_path["new.txt"].size, by_path["new.txt"].digest[:7]) == (4, "sha256:")
 
 
+@pytest.mark.system
 def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) -> None:
     outcome = write(
         "shutil.rmtree('docs'); open('docs', 'w').write('one file')\n"
@@ -121,6 +123,7 @@ def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) ->
     assert outcome.refused == ()
 
 
+@pytest.mark.system
 def test_a_folder_that_was_replaced_keeps_nothing_of_the_old_one(write: Write, box: Box) -> None:
     change = "shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n"
     outcome = write(change, "docs/old/*")
@@ -128,6 +131,7 @@ def test_a_folder_that_was_replaced_keeps_nothing_of_the_old_one(write: Write, b
     assert os.listdir(box.project / "docs/old") == ["c.txt"]
 
 
+@pytest.mark.system
 def test_only_plain_files_come_back(write: Write, box: Box) -> None:
     outcome = write(
         "os.symlink('/etc/passwd', 'out'); os.symlink('docs', 'in'); os.mkfifo('pipe')\n"
@@ -154,6 +158,7 @@ def test_only_plain_files_come_back(write: Write, box: Box) -> None:
     }
 
 
+@pytest.mark.system
 def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
     write(
         "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)",
@@ -162,6 +167,7 @@ def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
     assert (box.project / "a/b/c").read_text() == "c"
 
 
+@pytest.mark.system
 def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> None:
     text = """
         import sys
@@ -185,6 +191,7 @@ def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> 
     assert [why.split(": ")[0] for why in outcome.refused] == ["mine.txt", "notes.txt"]
 
 
+@pytest.mark.system
 def test_a_script_that_is_ended_changes_nothing(case: Case) -> None:
     before = content(case.box.project)
     text = "open('/project/half.csv', 'w').write('x')\nwhile True: pass"
@@ -195,6 +202,7 @@ def test_a_script_that_is_ended_changes_nothing(case: Case) -> None:
     assert "none of its changes was applied" in outcome.refused[0]
 
 
+@pytest.mark.system
 def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
     before = content(case.box.project)
     fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
@@ -210,6 +218,7 @@ def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
     assert len(content(case.box.project)) - len(before) <= 5 * 20
 
 
+@pytest.mark.system
 def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(case: Case) -> None:
     before = content(case.box.project)
     outcome = case.run("open('/project/x', 'w')", project=str(case.box.project))

@@ -126,6 +126,7 @@ def frames(session: Session) -> list[tuple[str, str]]:
     return [(frame["type"], frame[keys[frame["type"]]]) for frame in session.events if frame["type"] in keys]
 
 
+@pytest.mark.system
 def test_a_session_needs_nothing_of_a_runner_but_the_protocol(world: World) -> None:
     assert ScratchRunner.__mro__ == (ScratchRunner, object)
     session = opened(world, ScratchRunner())
@@ -157,6 +158,7 @@ def test_what_a_runner_refuses_reaches_the_caller_and_the_record(world: World) -
     assert frames(session) == [("tool_failed", "sandbox")]
 
 
+@pytest.mark.system
 def test_sessions_in_several_threads_and_loops_share_one_runner(world: World) -> None:
     runner = ScratchRunner()
     sessions = [opened(world, runner) for _ in range(8)]
@@ -170,6 +172,7 @@ def test_sessions_in_several_threads_and_loops_share_one_runner(world: World) ->
         assert list(pool.map(call, range(8))) == [f"out {number}\n" for number in range(8)]
 
 
+@pytest.mark.system
 def test_stopped_work_ends_its_script_and_the_wrappers_of_the_package_take_part(world: World) -> None:
     stop = threading.Event()
     session = opened(world, BoundedRunner(ScratchRunner(), 1))
@@ -190,6 +193,7 @@ def test_stopped_work_ends_its_script_and_the_wrappers_of_the_package_take_part(
     assert session.run("probe", "scripts/say.sh").exit_code == 3, "the slot is free again"
 
 
+@pytest.mark.system
 def test_a_cancelled_task_ends_its_script(world: World) -> None:
     session = opened(world, ScratchRunner())
 

@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from metier.running.sandbox import cgroup
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+pytestmark = pytest.mark.system
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 

@@ -27,6 +27,8 @@ from parts import needs
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
+pytestmark = pytest.mark.system
+
 
 REAL: dict[str, Callable[[], Runner]] = {
     "bubblewrap": BubblewrapRunner,

@@ -63,6 +63,7 @@ def verdict(outcome: Outcome) -> tuple[bool, str]:
     return out, detail
 
 
+@pytest.mark.system
 @by_name
 def test_an_attempt_does_not_get_out(
     case: Case, attempt: Attempt, victim: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
@@ -80,6 +81,7 @@ def test_an_attempt_does_not_get_out(
         assert attempt.also != NOTHING or case.box.token.encode() not in carried
 
 
+@pytest.mark.system
 @with_control("none", "root")
 def test_the_same_attempt_gets_out_where_nothing_stops_it(
     attempt: Attempt, unprotected: UnsandboxedRunner, box: Box, victim: subprocess.Popen[bytes]
@@ -98,6 +100,7 @@ def test_the_same_attempt_gets_out_where_nothing_stops_it(
         assert outcome.protections == ()
 
 
+@pytest.mark.system
 @with_control("grant")
 def test_the_same_attempt_succeeds_where_it_is_granted(
     case: Case, attempt: Attempt, victim: subprocess.Popen[bytes]
@@ -121,6 +124,7 @@ def test_there_are_enough_attempts_with_distinct_names() -> None:
     assert len([attempt for attempt in ATTEMPTS if attempt.control]) >= 60
 
 
+@pytest.mark.system
 def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(case: Case) -> None:
     descriptor = os.open(case.box.secret, os.O_RDONLY)
     left, right = socket.socketpair()

@@ -38,16 +38,19 @@ FORKS = """
 """
 
 
+@pytest.mark.system
 def test_a_fork_bomb_stops_at_the_limit(case: Case) -> None:
     outcome = case.run(FORKS, "200", limits=RunLimits(processes=20))
     assert 10 <= int(outcome.stdout) < 20
 
 
+@pytest.mark.system
 def test_without_a_sandbox_the_same_forks_all_succeed_and_stay(unprotected: UnsandboxedRunner, box: Box) -> None:
     outcome = box.run(unprotected, "self", FORKS, "40", limits=RunLimits(processes=20))
     assert int(outcome.stdout) == 40
 
 
+@pytest.mark.system
 def test_threads_count_as_processes(case: Case) -> None:
     text = """
         import threading, time
@@ -62,12 +65,14 @@ def test_threads_count_as_processes(case: Case) -> None:
     assert int(case.run(text, limits=RunLimits(processes=20)).stdout) < 20
 
 
+@pytest.mark.system
 def test_forks_that_fork_again_stay_within_the_limit_and_the_clock_ends_them(case: Case) -> None:
     text = "#!/bin/sh\nbomb() { bomb & bomb & wait; sleep 1; }\nbomb 2>/dev/null\nsleep 60\n"
     outcome = case.run(text, name="bomb", limits=RunLimits(seconds=1, processes=16))
     assert outcome.ended in ("timeout", "exit")
 
 
+@pytest.mark.system
 def test_one_process_cannot_take_more_memory_than_the_limit(case: Case) -> None:
     text = "import sys\ntry:\n    x = bytearray(600 << 20)\nexcept MemoryError:\n    sys.exit(9)"
     assert case.run(text, limits=RunLimits(memory_bytes=256 * MIB)).exit_code == 9
@@ -88,12 +93,14 @@ FILL = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("place", ["/work", "/tmp", "/dev/shm", "/", "/dev", "/etc", "/skill", "/proc"])
 def test_no_place_can_be_filled_beyond_the_limit(case: Case, place: str) -> None:
     outcome = case.run(FILL, place, limits=RunLimits(work_bytes=8 * MIB))
     assert int(outcome.stdout) <= (8 * MIB if place in ("/work", "/tmp", "/dev/shm") else 0), outcome.stderr
 
 
+@pytest.mark.system
 def test_a_file_cannot_be_larger_than_the_limit(case: Case) -> None:
     text = """
         import signal
@@ -107,6 +114,7 @@ def test_a_file_cannot_be_larger_than_the_limit(case: Case) -> None:
     assert outcome.stdout == b"File too large\n" + str(2 * MIB).encode() + b"\n"
 
 
+@pytest.mark.system
 def test_a_flood_of_empty_files_ends_the_run(case: Case) -> None:
     text = "n = 0\nwhile True:\n    open('/tmp/%d' % n, 'w').close(); n += 1"
     outcome = case.run(text, limits=RunLimits(seconds=30, files=50))
@@ -126,12 +134,14 @@ DAEMON = """
 """
 
 
+@pytest.mark.system
 def test_a_script_that_forks_twice_does_not_outlive_its_run(case: Case) -> None:
     started = time.monotonic()
     assert case.run(DAEMON).stdout == b"left\n"
     assert time.monotonic() - started < 300
 
 
+@pytest.mark.system
 def test_without_a_sandbox_it_does(unprotected: UnsandboxedRunner, box: Box) -> None:
     assert box.run(unprotected, "self", DAEMON).stdout == b"left\n"
     left = box.survivors()
@@ -139,6 +149,7 @@ def test_without_a_sandbox_it_does(unprotected: UnsandboxedRunner, box: Box) -> 
     os.kill(left[0], signal.SIGKILL)
 
 
+@pytest.mark.system
 def test_a_background_process_that_keeps_the_output_open_does_not_hold_up_the_run(case: Case) -> None:
     started = time.monotonic()
     outcome = case.run("#!/bin/sh\nsleep 600 &\necho done\n", name="s")
@@ -173,6 +184,7 @@ MIXED = """
 """
 
 
+@pytest.mark.system
 def test_fifty_runs_at_once_each_within_its_limits_and_nothing_is_left(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +218,7 @@ HOST = """
 """
 
 
+@pytest.mark.system
 def test_nothing_is_left_when_the_host_is_killed(case: Case) -> None:
     script = case.box.script(
         "run.py", "import os, time; print('up', flush=True); os.fork(); os.setsid(); time.sleep(60)"
@@ -223,6 +236,7 @@ def test_nothing_is_left_when_the_host_is_killed(case: Case) -> None:
     assert leftovers(case.box) == before
 
 
+@pytest.mark.system
 def test_a_host_with_a_low_priority_can_run_scripts(case: Case) -> None:
     job = case.box.job(case.box.script("run.py", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"))
 
@@ -261,6 +275,7 @@ def test_runs_of_a_root_launcher_never_share_an_id() -> None:
     assert min(seen) > 60_000
 
 
+@pytest.mark.system
 def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(case: Case) -> None:
     text = """
         import os
@@ -291,6 +306,7 @@ def test_a_skill_and_a_project_that_only_their_owner_may_read_still_work(case: C
 # --- the probe ---
 
 
+@pytest.mark.system
 def test_the_examination_finds_a_sandbox_whole_and_its_absence(
     sandbox: BubblewrapRunner, identity: str, unprotected: UnsandboxedRunner
 ) -> None:
@@ -302,6 +318,7 @@ def test_the_examination_finds_a_sandbox_whole_and_its_absence(
     assert {"files of the host cannot be read", "no UDP packet, not even to this machine"} <= broken
 
 
+@pytest.mark.system
 def test_the_examination_takes_silence_for_failure() -> None:
     runner: Runner = FakeRunner(default=Outcome(exit_code=0, ended="exit", duration_ms=1))
     assert not any(finding.held for finding in examine(runner))

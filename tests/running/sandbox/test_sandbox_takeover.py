@@ -60,11 +60,13 @@ REACH = """
 """
 
 
+@pytest.mark.system
 def test_no_other_process_can_be_read_written_or_unlimited(case: Case) -> None:
     outcome = case.run(REACH)
     assert outcome.stdout.decode().splitlines() == ["pids True"], outcome
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("before", "after", "gap"),
     [
@@ -90,6 +92,7 @@ def test_a_sandbox_without_a_protection_starts_nothing(
     assert any(gap in why for why in (*caught.value.tried, str(caught.value))), caught.value.tried
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("line", ['ulimit -v "$4"', 'ulimit -u "$5" 2>/dev/null || ulimit -p "$5" || exit 125'])
 def test_a_limit_that_was_not_set_is_found_in_the_process_that_lacks_it(
     case: Case, line: str, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +163,7 @@ GROWING = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "text", [LEADERLESS, SOCKETS, FOLDERS, GROWING], ids=["threads", "sockets", "folders", "pages"]
 )
@@ -171,6 +175,7 @@ def test_every_kind_of_memory_counts(case: Case, text: str, memory: str) -> None
     assert limited == {"limit-memory" if memory == "group" else "limit-memory-per-process"}
 
 
+@pytest.mark.system
 def test_a_script_that_stays_within_its_memory_is_left_alone(case: Case, memory: str) -> None:
     text = """
         import socket, subprocess
@@ -186,6 +191,7 @@ def test_a_script_that_stays_within_its_memory_is_left_alone(case: Case, memory:
 # --- control groups ---
 
 
+@pytest.mark.system
 @needs("bwrap")
 @pytest.mark.skipif(not IS_ROOT, reason="only root can delegate a group")
 def test_a_group_that_was_delegated_to_an_ordinary_user_is_used(box: Box) -> None:
@@ -259,6 +265,7 @@ def test_version_2_is_set_up_as_its_rules_want(tmp_path: Path, monkeypatch: pyte
 # --- what is reachable ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("writable", [False, True])
 def test_a_socket_in_the_project_is_out_of_reach(case: Case, writable: bool) -> None:
     text = """
@@ -276,6 +283,7 @@ def test_a_socket_in_the_project_is_out_of_reach(case: Case, writable: bool) -> 
     assert outcome.stdout == b"Address family not supported by protocol\n"
 
 
+@pytest.mark.system
 def test_programs_that_talk_through_pairs_of_sockets_still_work(case: Case) -> None:
     text = """
         import asyncio, multiprocessing
@@ -289,6 +297,7 @@ def test_programs_that_talk_through_pairs_of_sockets_still_work(case: Case) -> N
     assert outcome.stdout == b"b'hi\\n'\n[1, 2]\n", outcome.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("writable", [False, True])
 def test_nothing_in_proc_says_where_the_folders_are(case: Case, writable: bool) -> None:
     text = """
@@ -310,6 +319,7 @@ def test_nothing_in_proc_says_where_the_folders_are(case: Case, writable: bool) 
     assert "no-host-paths" in alone.protections
 
 
+@pytest.mark.system
 def test_arguments_that_are_too_long_are_the_callers_error(case: Case, unprotected: UnsandboxedRunner) -> None:
     for runner in (case.runner, unprotected):
         for arguments in (["x" * (1 << 20)], ["x" * 1000] * 5000):
@@ -341,6 +351,7 @@ def adopting() -> Generator[None]:
     assert prctl(set_child_subreaper, 0, 0, 0, 0) == 0
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("adopting")
 def test_nothing_survives_a_host_that_is_killed_at_any_moment(case: Case) -> None:
     script = case.box.script("run.py", "import os; os.fork(); os.setsid()")

@@ -40,6 +40,7 @@ def box(identity: str) -> Generator[Box]:
         yield made
 
 
+@pytest.mark.system
 def test_a_script_inherits_no_descriptor(case: Case) -> None:
     text = "import os; print(sorted(n for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)))"
     outcome = case.run(text, project=str(case.box.project), cwd=str(case.box.project), files={"a": b"b"})
@@ -60,6 +61,7 @@ def work(case: Case, text: str = WORKS, *, write: Sequence[str] | None = None) -
     return outcome
 
 
+@pytest.mark.system
 def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(case: Case) -> None:
     before = case.box.fingerprint()
     outcome = work(case)
@@ -81,6 +83,7 @@ def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(case: Ca
     assert "no-host-paths" not in outcome.protections, "the script knows where its folder is"
 
 
+@pytest.mark.system
 def test_with_write_changes_come_back_and_given_files_do_not(case: Case) -> None:
     text = WORKS + 'open("given.txt", "a").write(" and changed")\n'
     outcome = work(case, text, write=["data.csv", "notes.txt", "sub/inner.txt"])
@@ -92,6 +95,7 @@ def test_with_write_changes_come_back_and_given_files_do_not(case: Case) -> None
     assert made(outcome)["out.csv"] == b"work", "what is in the work folder is not part of the project"
 
 
+@pytest.mark.system
 def test_without_a_folder_given_files_are_in_the_work_folder(case: Case) -> None:
     text = "import os\nprint(os.getcwd(), os.listdir('.'))\nopen('b', 'a').write('x')\nopen('c', 'w').write('c')"
     outcome = case.run(text, files={"a": b"a", "b": b"b"})
@@ -99,6 +103,7 @@ def test_without_a_folder_given_files_are_in_the_work_folder(case: Case) -> None
     assert made(outcome) == {"b": b"bx", "c": b"c"}
 
 
+@pytest.mark.system
 def test_a_folder_inside_the_project_can_be_the_current_one(case: Case) -> None:
     text = "import os\nprint(os.getcwd(), open('../data.csv').read().strip(), open('g').read())\nopen('n', 'w')"
     place = str(case.box.project)
@@ -107,6 +112,7 @@ def test_a_folder_inside_the_project_can_be_the_current_one(case: Case) -> None:
     assert made(outcome) == {"sub/n": b""}
 
 
+@pytest.mark.system
 def test_the_layer_has_the_limits_of_the_work_folder(case: Case) -> None:
     place = str(case.box.project)
     text = "with open('big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
@@ -116,6 +122,7 @@ def test_the_layer_has_the_limits_of_the_work_folder(case: Case) -> None:
     assert b"No space left" in outcome.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("place", ["/work", "/work/inner"])
 def test_a_folder_at_the_place_of_the_work_folder_moves_it(sandbox: BubblewrapRunner, place: str) -> None:
     """Containers often have the user's folder at /work. Only what bubblewrap is told is looked at here."""

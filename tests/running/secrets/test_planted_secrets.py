@@ -61,6 +61,7 @@ def test_the_search_finds_what_is_not_masked() -> None:
         assert found({"X": value}, text.encode())
 
 
+@pytest.mark.system
 def test_a_session_and_its_logs(world: World, store: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     surface = Python(world, store)
@@ -76,6 +77,7 @@ def test_a_session_and_its_logs(world: World, store: str, caplog: pytest.LogCapt
         surface.close()
 
 
+@pytest.mark.system
 def test_spans_with_their_content(world: World, store: str) -> None:
     exported, traces = InMemorySpanExporter(), TracerProvider()
     traces.add_span_processor(SimpleSpanProcessor(exported))
@@ -94,6 +96,7 @@ def test_spans_with_their_content(world: World, store: str) -> None:
     check(store, called.text, spans)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_a_run_of_each_user(open_folder: Path, identity: str) -> None:
     parts.require_sandbox()
@@ -114,6 +117,7 @@ def test_a_run_of_each_user(open_folder: Path, identity: str) -> None:
     check(str(store), as_user(identity, ran))
 
 
+@pytest.mark.system
 def test_the_command_line_and_what_other_processes_find(world: World, store: str) -> None:
     env = {**os.environ, "HOME": str(world.home)}
     where: dict[str, Any] = {"cwd": world.project, "env": env, "capture_output": True}
@@ -131,6 +135,7 @@ def test_the_command_line_and_what_other_processes_find(world: World, store: str
     assert b"identical, byte for byte" in replayed
 
 
+@pytest.mark.system
 def test_json_rpc(world: World, store: str) -> None:
     surface = JsonRpc(world, store)
     try:
@@ -140,6 +145,7 @@ def test_json_rpc(world: World, store: str) -> None:
     check(store, shown)
 
 
+@pytest.mark.system
 def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     surface = Http(world, store)
@@ -168,6 +174,7 @@ def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog
     assert "[secret PLANTED_001]" in "\n".join(streamed)
 
 
+@pytest.mark.system
 def test_a_model_over_mcp(world: World, store: str) -> None:
     surface = Mcp(world, store)
 
@@ -185,6 +192,7 @@ def test_a_model_over_mcp(world: World, store: str) -> None:
     check(store, shown)
 
 
+@pytest.mark.system
 def test_what_a_limit_cuts_off_in_the_middle_of_a_value(world: World, store: str) -> None:
     config = world.home / ".config/metier/config.toml"
     script = 'import os, sys\nv = os.environ["PLANTED_007"]\nsys.stdout.write("." * 970 + v)\nsys.stdout.flush()\n'

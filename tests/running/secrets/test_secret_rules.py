@@ -222,6 +222,7 @@ def test_a_host_that_repeats_the_arguments_of_a_call_repeats_them_masked(
     assert VALUE not in json.dumps(shown.as_dict()) + shown.text
 
 
+@pytest.mark.system
 def test_a_server_sees_what_another_process_sets_and_takes_back(world: World) -> None:
     parts.require_sandbox()
     skill(world)

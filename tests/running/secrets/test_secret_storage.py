@@ -80,6 +80,7 @@ def test_a_secret_is_kept_in_a_file_of_the_user_alone(storage: SecretStorage) ->
     assert (storage.names(), os.listdir(storage.folder)) == ((), [])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_no_other_user_reads_it(identity: str, folder: Path) -> None:
     if identity == "nobody":
@@ -126,6 +127,7 @@ def test_what_cannot_be_masked_or_given_is_refused_with_the_reason(
     assert storage.names() == ()
 
 
+@pytest.mark.system
 def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
     pytest.importorskip("keyring")
     (tmp_path / "test_backend.py").write_text(BACKEND)

@@ -23,6 +23,7 @@ from worlds import World
 pytest_plugins = ["sources.install.install_fixtures"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("packed", [zipped, tarred], ids=["zip", "tar"])
 def test_a_skill_of_a_site_is_installed_found_and_recorded(
     world: World, site: Site, packed: Callable[..., bytes]
@@ -46,6 +47,7 @@ def test_a_skill_of_a_site_is_installed_found_and_recorded(
     assert os.listdir(world.home / ".agents") in (["skills", "skills.lock.json"], ["skills.lock.json", "skills"])
 
 
+@pytest.mark.system
 def test_a_site_may_offer_a_bare_skill_file(world: World, site: Site) -> None:
     site.offer("probe", SKILL, type="skill-md", url="probe/SKILL.md")
     here = place(world, OPEN)
@@ -53,6 +55,7 @@ def test_a_site_may_offer_a_bare_skill_file(world: World, site: Site) -> None:
     assert (here.skills / "probe/SKILL.md").read_bytes() == SKILL
 
 
+@pytest.mark.system
 def test_an_archive_by_its_own_address_with_a_digest(world: World, site: Site) -> None:
     data = site.pages["/files/x.skill?token=secret"] = zipped()
     here = place(world, OPEN)
@@ -63,18 +66,21 @@ def test_an_archive_by_its_own_address_with_a_digest(world: World, site: Site) -
     assert "secret" not in (world.home / ".agents/skills.lock.json").read_text()
 
 
+@pytest.mark.system
 def test_an_artifact_that_is_not_the_announced_one_is_refused(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     site.pages["/.well-known/agent-skills/probe.bin"] = zipped(("evil.sh", b"x"))
     assert place(world, OPEN).refused(site.url, "probe") == "digest"
 
 
+@pytest.mark.system
 def test_an_index_that_announces_another_digest_than_the_wanted_one_is_refused(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     assert place(world, OPEN).refused(site.url, "probe", digest=NO_DIGEST) == "digest"
     assert site.asked == [INDEX]
 
 
+@pytest.mark.system
 def test_the_skill_inside_must_be_the_one_that_was_asked_for(world: World, site: Site) -> None:
     site.offer("other", zipped())
     assert place(world, OPEN).refused(site.url, "other") == "other-name"
@@ -85,6 +91,7 @@ def entry(**changes: str | None) -> dict[str, str]:
     return {key: value for key, value in {**good, **changes}.items() if value is not None}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
@@ -112,6 +119,7 @@ def test_an_index_that_is_not_sound_is_refused(
     assert site.asked == [INDEX]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("schema", [SCHEMA.replace("0.2.0", "9.9.9"), None])
 def test_an_index_of_another_version_is_refused(world: World, site: Site, schema: str | None) -> None:
     site.index(entry(), schema=schema)
@@ -119,12 +127,14 @@ def test_an_index_of_another_version_is_refused(world: World, site: Site, schema
     assert site.asked == [INDEX]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"skills": 1}', b'"x"', b"[" * 100_000])
 def test_what_is_no_index_is_refused(world: World, site: Site, text: bytes) -> None:
     site.pages[INDEX] = text
     assert place(world, OPEN).refused(site.url, "probe") == "bad-index"
 
 
+@pytest.mark.system
 def test_without_a_name_the_message_says_what_is_offered(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     with pytest.raises(InstallError, match="it offers probe"):
@@ -168,6 +178,7 @@ def test_a_password_in_an_address_is_neither_used_nor_written_down(world: World)
     assert here.record()[0]["source"] == "https://skills.example.com/x.zip"
 
 
+@pytest.mark.system
 def test_redirects_are_followed_a_few_times_and_no_more(world: World, site: Site) -> None:
     site.pages["/3"] = zipped()
     for step in range(3):
@@ -180,6 +191,7 @@ def test_redirects_are_followed_a_few_times_and_no_more(world: World, site: Site
     assert here.refused(f"{site.url}/nowhere") == "redirects"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
@@ -198,6 +210,7 @@ def test_a_server_cannot_send_us_into_another_network(world: World, site: Site, 
     assert place(world, OPEN).refused(f"{site.url}/x.zip") == reason
 
 
+@pytest.mark.system
 def test_a_server_cannot_send_us_to_another_port_of_this_machine(world: World, site: Site) -> None:
     with serving() as other:
         other.pages["/x.zip"] = zipped()
@@ -206,6 +219,7 @@ def test_a_server_cannot_send_us_to_another_port_of_this_machine(world: World, s
         assert other.connections == 0
 
 
+@pytest.mark.system
 def test_a_name_is_looked_up_once_and_its_address_used(
     world: World, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +245,7 @@ def test_a_name_of_this_machine_that_leads_elsewhere_gets_no_plain_http(
     assert place(world, OPEN).refused("http://localhost/x.zip") == "bad-url"
 
 
+@pytest.mark.system
 def test_no_proxy_is_used(world: World, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.pages["/x.zip"] = zipped()
     with listener() as knocks:
@@ -278,6 +293,7 @@ def many_headers(handler: BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(5000)) + b"\r\n")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -296,6 +312,7 @@ def test_an_answer_that_is_too_much_or_none_is_refused(
     assert place(world, OPEN).refused(f"{site.url}/x.zip") == reason
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("where", ["headers", "body"])
 def test_a_server_that_drips_is_left_after_a_while(
     world: World, site: Site, monkeypatch: pytest.MonkeyPatch, where: str
@@ -319,6 +336,7 @@ def test_a_server_that_drips_is_left_after_a_while(
         place(world, OPEN).take(f"{site.url}/x.zip")
 
 
+@pytest.mark.system
 def test_a_host_that_is_not_there_is_one_line(world: World) -> None:
     with listener() as knocks:
         port = knocks.port
@@ -326,6 +344,7 @@ def test_a_host_that_is_not_there_is_one_line(world: World) -> None:
     assert place(world, OPEN).refused("https://no-such-host.invalid/x.zip") == "unreachable"
 
 
+@pytest.mark.system
 @needs("openssl")
 def test_a_certificate_must_be_trusted(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = certificate(tmp_path)

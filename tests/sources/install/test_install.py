@@ -22,6 +22,7 @@ from worlds import World
 pytest_plugins = ["sources.install.install_fixtures"]
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-051")
 @pytest.mark.parametrize("permissions", [{}, {"profile": "read-only"}, {"ask": [{"tool": "skill_run"}]}])
 def test_by_default_a_remote_install_is_refused_and_no_connection_is_tried(
@@ -42,6 +43,7 @@ def test_by_default_a_remote_install_is_refused_and_no_connection_is_tried(
     assert [frame["reason"] for frame in here.record()] == ["PolicyDenied"] * 4
 
 
+@pytest.mark.system
 def test_a_rule_for_one_place_opens_that_place_only(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     elsewhere = place(world, {"allow": [{"tool": "install", "path": "https://skills.example.com/*"}]})
@@ -51,6 +53,7 @@ def test_a_rule_for_one_place_opens_that_place_only(world: World, site: Site) ->
     assert here.take(site.url, "probe").name == "probe"
 
 
+@pytest.mark.system
 def test_where_a_rule_asks_each_host_is_asked_about_once_and_a_no_ends_it(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     asked: list[str] = []
@@ -67,6 +70,7 @@ def test_where_a_rule_asks_each_host_is_asked_about_once_and_a_no_ends_it(world:
     assert place(world, {"ask": [{"tool": "install"}]}).refused(site.url, "probe") == "denied"
 
 
+@pytest.mark.system
 def test_a_redirect_is_judged_by_policy_like_the_first_address(world: World, site: Site) -> None:
     site.pages["/private/x.zip"] = zipped()
     site.redirect("/public/x.zip", "/private/x.zip")
@@ -75,6 +79,7 @@ def test_a_redirect_is_judged_by_policy_like_the_first_address(world: World, sit
     assert site.asked == ["/public/x.zip"]
 
 
+@pytest.mark.system
 def test_a_rule_about_a_name_holds_also_when_the_name_comes_out_later(world: World, site: Site) -> None:
     site.pages["/x.zip"] = zipped()
     rules = {**OPEN, "deny": [{"tool": "install", "skill_name": "probe"}]}
@@ -83,6 +88,7 @@ def test_a_rule_about_a_name_holds_also_when_the_name_comes_out_later(world: Wor
     assert place(world, rules).refused(world.project / "probe") == "denied"
 
 
+@pytest.mark.system
 def test_the_policy_full_auto_opens_the_network_as_its_name_says(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     assert place(world, {"profile": "full-auto"}).take(site.url, "probe").name == "probe"

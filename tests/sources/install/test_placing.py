@@ -56,6 +56,7 @@ def remains(world: World) -> list[str]:
 INTERRUPTED: Final = "its install was interrupted; install it again"
 
 
+@pytest.mark.system
 def test_a_reader_in_another_process_finds_the_old_skill_or_the_new_one_at_every_moment(world: World) -> None:
     first, second = versions(world)
     here = place(world)
@@ -99,6 +100,7 @@ print(reads, "".join(sorted(seen)))
     assert int(reads) > 300
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize(
     ("step", "is_new", "told"),
@@ -144,6 +146,7 @@ def test_an_install_that_is_killed_before_a_step_leaves_the_old_skill_or_the_new
     assert "before" not in (world.home / ".agents/skills.lock.json").read_text()
 
 
+@pytest.mark.system
 def test_installs_that_are_killed_at_any_moment_leave_nothing_that_is_seen_or_stays(world: World) -> None:
     first, second = versions(world)
     world.skill("other")
@@ -195,6 +198,7 @@ def cannot(*_: object) -> None:
     raise OSError(errno.ENOSYS, "not implemented")
 
 
+@pytest.mark.system
 def test_a_file_system_that_cannot_exchange_folders_gets_two_renames_and_loses_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

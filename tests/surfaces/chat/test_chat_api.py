@@ -27,6 +27,7 @@ def chatting(world: World) -> Iterator[Chatting]:
 # --- chats ---
 
 
+@pytest.mark.system
 def test_chats_are_listed_the_one_used_last_first_and_can_be_hidden(chatting: Chatting) -> None:
     one, two = chatting.chat(), chatting.chat()
     chatting.say(two, "the second")
@@ -42,6 +43,7 @@ def test_chats_are_listed_the_one_used_last_first_and_can_be_hidden(chatting: Ch
     assert chatting.app.store.read(one), "hidden, not gone"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -76,6 +78,7 @@ def test_what_cannot_be_done_has_its_status_and_says_why(
 # --- the model ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("address", "refused"),
     [
@@ -119,6 +122,7 @@ def test_a_page_may_name_this_machine_and_public_https_addresses_only(
         assert (answer.status_code, answer.json()["base_url"]) == (200, address)
 
 
+@pytest.mark.system
 def test_the_configuration_may_name_any_address_and_the_page_may_keep_it(world: World) -> None:
     given = {"provider": "openai", "name": "big", "base_url": "http://models.lan:8000/v1"}
     with serving(app_of(world, **given)) as chatting:
@@ -177,6 +181,7 @@ def test_a_project_cannot_choose_the_model(world: World) -> None:
 # --- commands ---
 
 
+@pytest.mark.system
 def test_commands_begin_with_what_was_typed_and_then_fit_it(chatting: Chatting) -> None:
     def named(typed: str) -> list[str]:
         found = chatting.http.get("/api/commands", params={"q": typed}).json()["commands"]
@@ -195,6 +200,7 @@ def test_commands_begin_with_what_was_typed_and_then_fit_it(chatting: Chatting) 
     }
 
 
+@pytest.mark.system
 def test_the_chat_is_in_the_document(chatting: Chatting) -> None:
     paths = chatting.http.get("/openapi.json").json()["paths"]
     assert {(one.method.lower(), one.path) for one in ENDPOINTS} <= {(m, path) for path in paths for m in paths[path]}

@@ -13,6 +13,8 @@ from surfaces.chat.serving import Chatting, JsonItem, app_of, kinds, serving, un
 from surfaces.chat.turns import answer
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def twins(world: World) -> list[Path]:

@@ -10,6 +10,8 @@ from surfaces.chat.serving import Chatting, JsonItem, app_of, kinds, serving
 from surfaces.chat.turns import printing
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 VALIDATION = "skills-system-validation"
 

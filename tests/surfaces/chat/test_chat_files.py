@@ -71,6 +71,7 @@ def chatting(world: World, model: ModelServer) -> Iterator[Chatting]:
         yield made
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("data", "read"),
     [
@@ -100,6 +101,7 @@ def test_the_model_reads_a_text_file_to_its_last_line(
     assert "cut here" not in content
 
 
+@pytest.mark.system
 def test_a_longer_file_is_cut_and_the_model_is_told_how_much_it_sees(chatting: Chatting, model: ModelServer) -> None:
     chat, long = chatting.chat(), last_line(30_000)
     add(chatting, chat, "long.txt", long.encode())
@@ -114,6 +116,7 @@ def test_a_longer_file_is_cut_and_the_model_is_told_how_much_it_sees(chatting: C
     assert notice == f"[cut here: 20,000 of 30,000 characters of long.txt are shown; {limit}]"
 
 
+@pytest.mark.system
 def test_the_files_of_a_message_share_a_limit(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
     for name in "abcde":
@@ -134,6 +137,7 @@ def test_the_files_of_a_message_share_a_limit(chatting: Chatting, model: ModelSe
     assert len(files_in(model.messages()[-1]["content"])["later"]) == 20_000, "each message has its own"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "data",
     [
@@ -155,6 +159,7 @@ def test_what_is_no_text_is_named_and_not_sent(chatting: Chatting, model: ModelS
     )
 
 
+@pytest.mark.system
 def test_the_model_reads_the_same_after_a_restart_and_in_later_turns(
     skilled: World, model: ModelServer, tmp_path: Path
 ) -> None:
@@ -176,6 +181,7 @@ def test_the_model_reads_the_same_after_a_restart_and_in_later_turns(
         assert replay.replay(replay.from_store(chatting.app.store, chat)).identical
 
 
+@pytest.mark.system
 def test_an_edited_message_takes_the_files_along(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
     add(chatting, chat, "first.txt", b"one")
@@ -189,6 +195,7 @@ def test_an_edited_message_takes_the_files_along(chatting: Chatting, model: Mode
     assert content.endswith("\n\nwithout")
 
 
+@pytest.mark.system
 def test_a_small_model_gets_the_message_and_as_much_of_the_file_as_it_takes(
     chatting: Chatting, model: ModelServer
 ) -> None:
@@ -224,6 +231,7 @@ def test_files_go_with_the_message_after_them_when_older_ones_are_left_out() -> 
     assert list(least.items) == items[3:]
 
 
+@pytest.mark.system
 def test_the_offline_guide_obeys_no_file(skilled: World) -> None:
     with serving(app_of(skilled)) as chatting:
         chat = chatting.chat()
@@ -234,6 +242,7 @@ def test_the_offline_guide_obeys_no_file(skilled: World) -> None:
         assert "notes" not in chatting.read(chat)["skills"]
 
 
+@pytest.mark.system
 def test_the_words_of_a_file_call_no_skill(skilled: World, model: ModelServer) -> None:
     with serving(app_with(skilled, model, None)) as chatting:
         chat = chatting.chat()

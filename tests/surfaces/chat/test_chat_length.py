@@ -41,6 +41,7 @@ def chatting(skilled: World, model: ModelServer) -> Iterator[Chatting]:
         yield made
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("code", "message"), REFUSALS)
 def test_a_chat_that_is_too_long_goes_on_with_its_newest_part(
     chatting: Chatting, model: ModelServer, code: int, message: str
@@ -67,6 +68,7 @@ def test_a_chat_that_is_too_long_goes_on_with_its_newest_part(
     assert len(model.requests) == asked + 1, "what the model takes is known now"
 
 
+@pytest.mark.system
 def test_a_result_that_is_too_large_is_left_out_for_the_model_and_whole_on_the_page(
     chatting: Chatting, model: ModelServer
 ) -> None:
@@ -94,6 +96,7 @@ READS = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("profile", READS)
 def test_the_limits_of_the_profile_hold_and_every_result_is_whole(
     world: World, model: ModelServer, profile: str
@@ -133,6 +136,7 @@ def test_the_limits_of_the_profile_hold_and_every_result_is_whole(
         assert ("skill_output" in results[0]) == (profile == "standard")
 
 
+@pytest.mark.system
 def test_a_message_that_never_fits_is_refused_and_the_chat_stays_usable(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
     model.plays(taking(3_000, text("never")))
@@ -143,6 +147,7 @@ def test_a_message_that_never_fits_is_refused_and_the_chat_stays_usable(chatting
     assert chatting.say(chat, "a short one")[-1]["text"] == "Fine."
 
 
+@pytest.mark.system
 def test_another_refusal_is_not_taken_for_a_matter_of_length(chatting: Chatting, model: ModelServer) -> None:
     model.plays(status(400, "tool names must match a pattern"))
     shown = chatting.say(chatting.chat(), "hello")

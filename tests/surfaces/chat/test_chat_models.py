@@ -46,6 +46,7 @@ def choose(chatting: Chatting, **given: object) -> tuple[int, dict[str, object]]
     return answer.status_code, answer.json()
 
 
+@pytest.mark.system
 def test_a_local_address_is_used_only_after_a_confirmation(world: World, model: ModelServer) -> None:
     given = {"provider": "openai", "model": "scripted", "base_url": model.url, "api_key": KEY}
     with serving(app_of(world)) as chatting:
@@ -58,6 +59,7 @@ def test_a_local_address_is_used_only_after_a_confirmation(world: World, model: 
         assert choose(chatting, model="other-model", base_url=model.url)[0] == 200, "the address in use is known"
 
 
+@pytest.mark.system
 def test_models_are_listed_and_tested_with_the_key_of_their_address(world: World, model: ModelServer) -> None:
     with serving(app_of(world)) as chatting:
         given = {"provider": "openai", "base_url": model.url, "confirmed": True, "api_key": KEY}
@@ -78,6 +80,7 @@ def test_models_are_listed_and_tested_with_the_key_of_their_address(world: World
         assert chatting.http.get("/api/model").json()["offline"] is True, "asking chooses nothing"
 
 
+@pytest.mark.system
 def test_a_choice_for_one_chat_and_for_all_is_kept_over_a_restart_and_the_key_is_in_the_keyring(
     world: World, model: ModelServer, tmp_path: Path, kept: Kept
 ) -> None:
@@ -109,6 +112,7 @@ def test_a_choice_for_one_chat_and_for_all_is_kept_over_a_restart_and_the_key_is
         assert chatting.http.get("/api/model").json()["model"] == "set"
 
 
+@pytest.mark.system
 def test_without_a_keyring_the_key_is_only_in_memory(
     world: World, model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +135,7 @@ def counted(words: str, sent: int, received: int, name: str) -> str:
     return first + chunk({}, "stop") + f"data: {json.dumps(body)}\n\n" + "data: [DONE]\n\n"
 
 
+@pytest.mark.system
 def test_tokens_are_counted_where_the_provider_tells_and_priced_where_the_price_is_known(
     world: World, model: ModelServer
 ) -> None:

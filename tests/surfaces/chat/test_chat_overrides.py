@@ -11,6 +11,8 @@ from surfaces.chat.serving import Chatting, JsonItem, serving
 from surfaces.chat.turns import app_with
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 LOAD = ("skill_load", {"name": "deep"})
 
 

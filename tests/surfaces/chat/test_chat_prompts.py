@@ -10,6 +10,8 @@ from surfaces.chat.openai_server import ModelServer, calls, text
 from surfaces.chat.serving import app_of, serving
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 TOPICS = ("kettles", "anchors", "jewels")
 TURNS = ("Kettles?", "Thank you, go on with that.", "Anchors?", "Jewels?")
 

@@ -14,6 +14,8 @@ from surfaces.chat.openai_server import ModelServer, calls, text
 from surfaces.chat.serving import Chatting, app_of, serving
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n\n1. Größe prüfen\n"
 ACTIVATE = ("skills_activate", {"name": "probe"})
 READ = ("skills_readResource", {"name": "probe", "path": "references/a.md"})

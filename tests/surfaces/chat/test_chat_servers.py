@@ -26,6 +26,8 @@ from surfaces.chat.serving import Chatting, JsonItem, serving, until
 from surfaces.chat.turns import LOAD, RUN, answer, app_with
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 LONG_SECONDS = 600.0
 """A heartbeat that no test waits for."""
 

@@ -12,6 +12,8 @@ from worlds import World
 
 pytest_plugins = ["store_fixtures"]
 
+pytestmark = pytest.mark.system
+
 
 def test_a_turn_ends_with_the_trouble_of_the_store_and_the_chat_goes_on_later(
     skilled: World, model: ModelServer, runner: FakeRunner, troubled: TroubledStore, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,8 @@ from surfaces.chat.serving import serving
 from surfaces.chat.turns import LOAD, answer
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 READ = ("skill_read", {"name": "notes", "path": "scripts/echo.sh"})
 RUN = ("skill_run", {"name": "notes", "script": "scripts/echo.sh"})
 MOST = 15

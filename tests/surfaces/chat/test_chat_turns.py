@@ -22,6 +22,8 @@ from surfaces.chat.serving import Chatting, JsonItem, kinds, serving, until
 from surfaces.chat.turns import LOAD, RUN, answer, app_with
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def chatting(skilled: World, model: ModelServer, runner: FakeRunner) -> Iterator[Chatting]:

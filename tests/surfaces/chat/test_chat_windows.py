@@ -7,6 +7,8 @@ from surfaces.chat.openai_server import ModelServer, calls, text
 from surfaces.chat.serving import app_of, serving
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 RUN = ("skill_run", {"name": "probe", "script": "scripts/x.sh"})
 
 

@@ -17,6 +17,8 @@ from surfaces.chat.openai_server import JsonObject, ModelServer, Reply, calls, c
 from surfaces.chat.serving import Chatting, app_of, kinds, serving, until
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 BODY = "# Steps\n\nBODY-MARKER: do this first.\n"
 KEY = "sk-test-0123456789-SECRET"
 

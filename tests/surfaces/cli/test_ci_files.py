@@ -75,6 +75,7 @@ def action(world: World, tmp_path: Path) -> Action:
     return Action(world, tmp_path)
 
 
+@pytest.mark.system
 def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: World, action: Action) -> None:
     world.skill(".agents/skills/good", description=GOOD)
     assert action(hosts="codex gemini-cli") == 0
@@ -89,6 +90,7 @@ def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: Worl
 EVIL = "$(touch pwned) `touch pwned`; touch pwned #\n--help\n'\"; touch pwned; \"'\n*"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("inputs", [{"paths": EVIL}, {"hosts": EVIL, "strict": EVIL}], ids=["paths", "others"])
 def test_no_input_is_ever_a_command_or_an_option(world: World, action: Action, inputs: dict[str, str]) -> None:
     world.skill("good", description="TODO")
@@ -129,6 +131,7 @@ def hook(world: World, name: str, files: list[str], *arguments: str) -> subproce
     return forking.run([*forking.METIER, *command], cwd=world.project, capture_output=True, text=True)
 
 
+@pytest.mark.system
 def test_the_hook_validates_the_skills_of_the_changed_files(world: World) -> None:
     world.skill("skills/good", description=GOOD, body="[a](references/a.md)", files={"references/a.md": ""})
     world.skill("skills/bad", description="TODO", files={"scripts/x.py": ""})
@@ -140,6 +143,7 @@ def test_the_hook_validates_the_skills_of_the_changed_files(world: World) -> Non
     assert hook(world, "metier-validate", ["README.md"], "--ascii").stdout == "0 checked, 0 invalid\n"
 
 
+@pytest.mark.system
 def test_the_hook_checks_the_hosts_of_the_configuration(world: World) -> None:
     world.skill(".agents/skills/good")
     assert hook(world, "metier-check", [".agents/skills/good/SKILL.md"]).returncode == 0

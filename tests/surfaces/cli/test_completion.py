@@ -122,6 +122,7 @@ def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[
         shell.close()
 
 
+@pytest.mark.system
 def test_a_tab_completes_commands_options_profiles_skills_and_files(terminal: Terminal) -> None:
     for typed, expected in KEYS:
         # Control-A and -E add a command before the line, so that its words are printed and it does not run.
@@ -130,6 +131,7 @@ def test_a_tab_completes_commands_options_profiles_skills_and_files(terminal: Te
         assert [word.removesuffix("/") for word in words] == expected, typed
 
 
+@pytest.mark.system
 def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundings: dict[str, str]) -> None:
     parts.require("fish")
     asked = "; ".join(f"echo '#'; complete -C '{typed}'" for typed, _ in KEYS)

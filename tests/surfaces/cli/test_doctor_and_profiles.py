@@ -82,6 +82,7 @@ def test_profiles_lists_the_hosts_and_shows_the_rules_of_one(run: Run) -> None:
     assert run("profiles", "standart").code == 2
 
 
+@pytest.mark.system
 def test_doctor_says_what_works_and_where_settings_come_from(mixed: World, run: Run) -> None:
     mixed.configure("[catalog]\nmax_skills = 9\n")
     shown = run("doctor").out

@@ -177,6 +177,7 @@ def test_every_code_and_exit_code_is_explained(run: Run) -> None:
 # --- processes: Ctrl+C, readers that go away
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path: Path) -> None:
     with (tmp_path / "errors").open("w") as errors:
@@ -203,6 +204,7 @@ def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path
     assert error(said)["code"] == "INTERRUPTED" if options else said == ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "arguments", ["list", "list --json", "search word", "prompt", "--help", "events --follow", "session store export"]
 )
@@ -227,6 +229,7 @@ def test_a_gone_reader_ends_a_command_quietly(world: World, arguments: str) -> N
     assert (ended.stderr, ended.returncode) == (b"", failure.READER_GONE)
 
 
+@pytest.mark.system
 def test_a_listing_longer_than_the_pipe_ends_with_head(world: World, tmp_path: Path) -> None:
     for number in range(200):
         world.skill(f".agents/skills/s{number}", description=f"{number} " + "word " * 200)

@@ -57,6 +57,7 @@ def test_the_trail_is_kept_in_the_data_folder_and_shown_as_json_lines(world: Wor
     assert {json.loads(line)["surface"] for line in lines if "surface" in json.loads(line)} == {"cli"}
 
 
+@pytest.mark.system
 def test_the_data_folder_follows_the_desktop_standard(world: World, run: Run, tmp_path: Path) -> None:
     done = process(world, "load", "one", XDG_DATA_HOME=str(tmp_path / "data"))
     assert done.returncode == 0
@@ -116,6 +117,7 @@ def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
     assert run("events", "-q").stderr == ""
 
 
+@pytest.mark.system
 def test_following_shows_every_event_of_another_process_once(world: World, run: Run) -> None:
     run("load", "one", "--session", "before")
     follower = forking.start(
@@ -145,6 +147,7 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
 # --- sessions in several processes ---
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("C-074", "C-076")
 def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
     answers = [json.loads(process(world, "load", "one", "--session", "s", "--json").stdout) for _ in range(2)]
@@ -170,6 +173,7 @@ def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
     assert run("replay", "s").stdout.endswith("identical, byte for byte\n")
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("K-059", "K-060", "K-063")
 def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies(world: World, run: Run) -> None:
     world.skill(".skills/b", body="BODY-MARKER")
@@ -271,6 +275,7 @@ IN_A_SESSION = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", IN_A_SESSION)
 def test_where_a_setting_says_so_a_command_goes_on_with_a_warning(no_store: World, arguments: tuple[str, ...]) -> None:
     done = process(no_store, *arguments, METIER_STORE_REQUIRED="false")
@@ -280,6 +285,7 @@ def test_where_a_setting_says_so_a_command_goes_on_with_a_warning(no_store: Worl
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("arguments", "env"),
     [
@@ -301,6 +307,7 @@ def test_what_needs_the_store_stops_with_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [("list",), ("search", "one"), ("validate", "."), ("show", "one")])
 def test_what_keeps_no_events_needs_no_store(no_store: World, arguments: tuple[str, ...]) -> None:
     done = process(no_store, *arguments)

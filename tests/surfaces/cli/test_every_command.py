@@ -70,6 +70,7 @@ def test_the_help_names_every_command_and_the_version_is_printed(run: Run) -> No
     assert re.fullmatch(r"metier, version \d+\.\d+\.\d+.*\n", run("--version").out)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--all"], ["profiles"], ["doctor"]])
 def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
@@ -96,6 +97,7 @@ def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(
 NASTY = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -127,6 +129,7 @@ def test_no_control_character_of_a_skill_reaches_the_terminal(world: World, run:
     assert not re.search("[\x00-\x1f\x7f-\x9f]", shown), repr(re.findall(".{20}[\x00-\x1f\x7f-\x9f].{9}", shown)[:3])
 
 
+@pytest.mark.system
 def test_there_is_no_colour_where_there_is_no_terminal(mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -141,6 +144,7 @@ def test_a_path_that_is_no_utf8_survives_json(world: World, run: Run) -> None:
     assert os.fsencode(run("list", "--json").json["skills"][0]["path"]) == os.fsencode(path)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"], ["validate", "-v", SKILLS]])
 def test_a_reader_that_goes_away_is_no_error(world: World, arguments: list[str]) -> None:
     for number in range(300):

@@ -16,6 +16,8 @@ from worlds import World
 
 pytest_plugins = ["store_fixtures"]
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def world(world: World) -> World:

@@ -121,6 +121,7 @@ def call(base: Path, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_example_works_as_it_stands(example: str, prepared: Path) -> None:
     base = prepared  # the same path every time, because the earlier session refers to it

@@ -83,6 +83,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bin:
     return made
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("host", OWN)
 def test_the_clients_own_command_is_run(host: str, world: World, run: Run, programs: Bin) -> None:
     program, added, removed = OWN[host]
@@ -131,6 +132,7 @@ def test_without_it_a_person_gets_the_entry_and_its_file(
     assert not Path(shown["file"]).exists()
 
 
+@pytest.mark.system
 def test_a_project_has_its_own_file_and_folder(world: World, run: Run, programs: Bin) -> None:
     programs.program("claude")
     (world.project / "sub").mkdir()
@@ -142,12 +144,14 @@ def test_a_project_has_its_own_file_and_folder(world: World, run: Run, programs:
     assert "paths of this machine" in done.err
 
 
+@pytest.mark.system
 def test_a_home_that_is_given_is_the_clients_too(world: World, run: Run, programs: Bin, tmp_path: Path) -> None:
     programs.program("codex")
     assert run("mcp", "add", "codex", "--yes", "--home", str(tmp_path / "other")).code == 0
     assert programs.heard[1] == str(tmp_path / "other")
 
 
+@pytest.mark.system
 def test_what_the_client_refuses_fails(run: Run, programs: Bin) -> None:
     programs.program("claude", "echo it is there already >&2; exit 7")
     assert run("mcp", "add", "claude-code", "--yes").code == 1
@@ -214,6 +218,7 @@ def test_the_command_is_a_path_where_a_search_would_not_find_it(
     assert command() == str(Path(sys.executable).parent / "metier")
 
 
+@pytest.mark.system
 def test_the_entry_starts_a_server_with_its_options(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     world.skill(".agents/skills/release-notes", description="Writes release notes.")
     world.skill(".agents/skills/hidden", description="Is not offered.")
@@ -241,6 +246,7 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     terminal.close()
 
 
+@pytest.mark.system
 @needs("tmux")
 def test_on_a_terminal_it_asks_and_only_a_yes_runs_it(terminal: Terminal, tmp_path: Path) -> None:
     programs = Bin(tmp_path / "bin")

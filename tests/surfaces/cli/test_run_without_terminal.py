@@ -43,6 +43,7 @@ def configure(world: World, rules: str) -> None:
     file.write_text(f"[permissions]\n{rules}\n")
 
 
+@pytest.mark.system
 def test_it_is_refused_with_the_ways_out_and_both_work(world: World, metier: Metier) -> None:
     refused = metier(*RUN)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -54,6 +55,7 @@ def test_it_is_refused_with_the_ways_out_and_both_work(world: World, metier: Met
     assert (allowed.returncode, allowed.stdout) == (0, "RAN\n")
 
 
+@pytest.mark.system
 def test_nothing_ran_then_by_the_record_either(metier: Metier) -> None:
     metier(*RUN)
     kinds = {json.loads(line)["type"] for line in metier("events", "--json").stdout.splitlines()}
@@ -89,6 +91,7 @@ def test_what_changes_after_the_check_is_not_run(world: World, monkeypatch: pyte
     assert len(runner.jobs) == 1
 
 
+@pytest.mark.system
 def test_a_program_is_told_as_it_is_by_install(world: World, metier: Metier) -> None:
     world.skill("new")
     for line in (RUN, ("install", "new")):
@@ -98,6 +101,7 @@ def test_a_program_is_told_as_it_is_by_install(world: World, metier: Metier) -> 
         assert error["message"].startswith("there is no terminal to ask for confirmation (pass --yes")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("rules", "more", "code", "yes"),
     [
@@ -121,11 +125,13 @@ def test_a_rule_is_an_answer_and_only_yes_stands_in_for_a_person(
         assert (done.returncode, done.stdout) == (expected, "" if expected else "RAN\n"), done.stderr
 
 
+@pytest.mark.system
 def test_standard_input_for_the_script_is_no_answer(metier: Metier) -> None:
     assert metier(*RUN, "--stdin", given="y\n").returncode == 2
     assert metier(*RUN, "--stdin", "--yes", given="y\n").stdout == "RAN\ny\n"
 
 
+@pytest.mark.system
 def test_the_call_of_a_model_is_refused_as_ever(metier: Metier) -> None:
     metier("load", "one", "--session", "s")
     call = metier("session", "call", "skill_run", '{"name": "one", "script": "scripts/x.sh"}', "--session", "s")

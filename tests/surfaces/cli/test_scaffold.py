@@ -179,6 +179,7 @@ def test_two_new_skills_of_one_name_at_once_are_one(world: World, run: Run, monk
 # --- install ---
 
 
+@pytest.mark.system
 @pytest.mark.behaviour("R-051", "N-085")
 def test_the_command_refuses_too_whatever_was_answered_beforehand(world: World, run: Run, site: Site) -> None:
     site.offer("probe", zipped())
@@ -188,6 +189,7 @@ def test_the_command_refuses_too_whatever_was_answered_beforehand(world: World, 
     assert not (world.home / ".agents").exists()
 
 
+@pytest.mark.system
 def test_a_project_cannot_open_installs_for_its_user(world: World, run: Run, site: Site) -> None:
     site.offer("probe", zipped())
     (world.project / ".metier").mkdir()
@@ -272,6 +274,7 @@ def test_the_command_asks_and_without_anyone_to_ask_does_nothing(world: World, r
     assert not (world.home / ".agents").exists()
 
 
+@pytest.mark.system
 @needs("tmux")
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 3)])
 def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_installs(
@@ -294,6 +297,7 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
     assert (world.home / ".agents/skills/probe").exists() is (answer == "y")
 
 
+@pytest.mark.system
 def test_a_site_works_from_the_command_where_a_rule_opens_it(world: World, run: Run, site: Site) -> None:
     site.offer("probe", tarred())
     config = world.home / ".config/metier/config.toml"

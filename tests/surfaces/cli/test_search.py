@@ -67,6 +67,7 @@ def test_nothing_is_marked_in_a_pipe(run: Run) -> None:
     assert "\x1b" not in run("search", "draft a changelog", "--explain").out
 
 
+@pytest.mark.system
 def test_matched_words_are_bold_on_a_terminal(shelf: World) -> None:
     shown = on_a_terminal(shelf, "search", "draft a changelog of releases")
     assert {"Drafts", "release", "changelog"} <= set(bold(shown))
@@ -75,6 +76,7 @@ def test_matched_words_are_bold_on_a_terminal(shelf: World) -> None:
     assert all(len(line) <= 80 for line in plain.splitlines())
 
 
+@pytest.mark.system
 def test_matched_words_are_bold_in_an_explanation_on_a_terminal(shelf: World) -> None:
     shown = on_a_terminal(shelf, "search", "missing values", "--explain")
     assert {"missing", "values"} <= set(bold(shown))
@@ -157,6 +159,7 @@ def test_a_query_that_names_a_skill_which_was_left_out_says_why(shelf: World, ru
     assert "folders named build are not searched" in run("load", "build").err
 
 
+@pytest.mark.system
 def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) -> None:
     shelf.skill(f"{SKILLS}/evil", description="Resizes images \x1b[2J\x1b]0;x\x07 images")
     for more in ((), ("--explain",)):

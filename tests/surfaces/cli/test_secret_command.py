@@ -25,6 +25,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{VALUE}\r\n".encode())))
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("pipe")
 def test_a_value_is_read_from_standard_input_and_never_shown(world: World, run: Run) -> None:
     result = run("secret", "set", "GITHUB_TOKEN", "--json")
@@ -50,6 +51,7 @@ def test_a_value_on_the_command_line_is_refused_and_not_repeated(run: Run) -> No
     assert "`metier secret set GITHUB_TOKEN`, which asks for it" in run("secret", "set", "GITHUB_TOKEN", VALUE).err
 
 
+@pytest.mark.system
 @needs("tmux")
 def test_a_prompt_does_not_echo(world: World) -> None:
     terminal = Terminal(world, world.home / "tmux")

@@ -5,9 +5,13 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from forking import METIER
 from piping import reading
 from worlds import World
+
+pytestmark = pytest.mark.system
 
 
 def test_the_address_and_the_link_are_one_object(world: World) -> None:

@@ -15,7 +15,7 @@ RUN = "metier run one scripts/x.sh -- 'a b' '$(id)'"
 WAITS = "[n]:"
 UNSANDBOXED = '[permissions]\nallow = [{ tool = "run_unsandboxed" }]\n'  # it also runs where no sandbox works
 
-pytestmark = needs("tmux")
+pytestmark = [pytest.mark.system, needs("tmux")]
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def test_a_models_mistake_on_the_command_line_is_an_answer(place: World, run: Ru
     assert (result.code, result.json["ok"], result.json["error"]["code"]) == (1, False, "INVALID_PARAM")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape"])
 @pytest.mark.parametrize(
     "arguments", [["run", "notes", "scripts/say.sh", "--yes", "--stdin"], ["session", "invoke", "-"]]

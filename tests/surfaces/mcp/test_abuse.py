@@ -16,6 +16,8 @@ from metier.surfaces.mcp.http import http_app
 from patience import PATIENCE
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 SKILLS = ".agents/skills"
 MESSAGES = 1_000
 METHODS = (

@@ -182,6 +182,7 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     terminal.close()
 
 
+@pytest.mark.system
 @needs("tmux")
 @pytest.mark.parametrize("key", ["C-d", "C-c"])
 def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(terminal: Terminal, key: str) -> None:

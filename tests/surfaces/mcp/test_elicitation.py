@@ -53,6 +53,7 @@ async def load(client: Client) -> bool:
     return not result.is_error
 
 
+@pytest.mark.system
 @CONNECTIONS
 async def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(
     library: World, transport: str, era: str
@@ -116,6 +117,7 @@ async def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(libra
     assert message.endswith("Accept allows it once, or always if you choose that. Decline is the no.")
 
 
+@pytest.mark.system
 @CONNECTIONS
 async def test_a_client_without_forms_is_told_what_would_allow_the_call(
     library: World, transport: str, era: str
@@ -182,6 +184,7 @@ async def test_resources_prompts_and_operations_ask_too(library: World, era: str
     assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
 
 
+@pytest.mark.system
 @CONNECTIONS
 async def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
     person = Person("no", "decline", "once")
@@ -269,6 +272,7 @@ async def test_an_answer_is_for_the_script_that_was_shown(library: World, era: s
     assert all(f"    | {line}\n" in shown for line in SCRIPT.splitlines())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
     asked, may_answer = anyio.Event(), anyio.Event()
@@ -293,6 +297,7 @@ async def test_other_calls_are_answered_while_a_person_thinks(library: World, tr
     assert loaded == [True]
 
 
+@pytest.mark.system
 def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:
     def message(id_: int, method: str, **params: object) -> str:
         return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n"

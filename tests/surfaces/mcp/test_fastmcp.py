@@ -8,6 +8,8 @@ from clients import ERAS, command, digest
 
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 fastmcp = pytest.importorskip("fastmcp", reason="fastmcp is not installed")
 
 from fastmcp.client.transports import StdioTransport  # noqa: E402

@@ -21,7 +21,7 @@ from worlds import World
 VERSION = "2.12.0"
 NODE = 22
 SKILLS = ".agents/skills"
-pytestmark = pytest.mark.xdist_group("inspector")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("inspector")]
 
 
 @pytest.fixture(scope="session")

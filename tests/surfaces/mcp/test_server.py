@@ -61,6 +61,7 @@ def folder_of(world: World, name: str) -> Path:
 # --- the extension ---
 
 
+@pytest.mark.system
 @CONNECTIONS
 async def test_every_file_of_every_skill_is_what_its_digest_says(library: World, transport: str, era: str) -> None:
     async with connected(library, transport, era) as client:
@@ -212,6 +213,7 @@ async def test_a_skill_larger_than_every_host_takes_is_dynamic(
 # --- what is hidden ---
 
 
+@pytest.mark.system
 @CONNECTIONS
 async def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> None:
     hidden = ("secret-flag", "secret-rule", "secret-off", "secret-manual")

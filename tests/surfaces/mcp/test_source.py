@@ -102,6 +102,7 @@ def yes(request: Request) -> bool:
 # --- listing and loading ---
 
 
+@pytest.mark.system
 def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_real_server_of_ours_is_a_root_of_the_catalog(
     assert skills.session(approve=yes).load("local").text.startswith("<skill_content")
 
 
+@pytest.mark.system
 def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -142,6 +144,7 @@ def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
     assert server.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
 
 
+@pytest.mark.system
 def test_the_model_is_told_whose_text_it_reads(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
     server.publish()
     skills = joined()
@@ -156,6 +159,7 @@ def test_the_model_is_told_whose_text_it_reads(server: UntrustedServer, joined: 
         assert "MCP server acme" in text or text == ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("approve", "rules"),
     [
@@ -186,6 +190,7 @@ def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
         assert len(outcome.outputs) == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
 def test_every_host_says_so_in_what_a_load_returns(
     server: UntrustedServer, world: World, sources: Callable[..., McpSource], tmp_path: Path, profile: str
@@ -213,6 +218,7 @@ def refusal(session: Session, path: str = "SKILL.md") -> str:
     return caught.value.reason
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("served", "reason"),
     [
@@ -230,6 +236,7 @@ def test_a_skill_that_is_not_as_listed_is_not_loaded(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "change",
     [{"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}],
@@ -242,6 +249,7 @@ def test_a_frontmatter_that_is_not_the_files_is_refused(
     assert refusal(joined().session(approve=yes)) == "frontmatter"
 
 
+@pytest.mark.system
 def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -252,6 +260,7 @@ def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
     assert f"resources/read {BASE}/extra.md" not in server.asked()
 
 
+@pytest.mark.system
 def test_a_cached_file_that_was_touched_is_fetched_again(
     server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path
 ) -> None:
@@ -268,6 +277,7 @@ def test_a_cached_file_that_was_touched_is_fetched_again(
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
 
 
+@pytest.mark.system
 def test_a_server_that_is_gone_is_an_error_with_its_name(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -307,6 +317,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> UntrustedServer:
     return UntrustedServer(tmp_path_factory.mktemp("offline") / "server.json")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("change", "why"), BAD, ids=[why for _, why in BAD])
 def test_a_bad_entry_is_left_out_with_its_reason(
     offline: UntrustedServer,
@@ -331,6 +342,7 @@ def test_a_bad_entry_is_left_out_with_its_reason(
 # --- approval ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("unasked", ["refuse", "loads", "allow"])
 def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
     server: UntrustedServer, joined: Callable[..., Skills], unasked: str
@@ -346,6 +358,7 @@ def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
     assert server.asked() == ["skills/list"]
 
 
+@pytest.mark.system
 def test_where_nobody_can_be_asked_a_person_who_names_a_skill_has_said_yes(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -358,6 +371,7 @@ def test_where_nobody_can_be_asked_a_person_who_names_a_skill_has_said_yes(
         denied.load("deploy")
 
 
+@pytest.mark.system
 def test_an_approval_is_of_the_whole_set_and_asked_for_once(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -378,6 +392,7 @@ def test_an_approval_is_of_the_whole_set_and_asked_for_once(
     assert (frame["tool"], frame["answer"], frame["digest"]) == ("mcp_load", "once", request.digest)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", ["SKILL.md", "guide.md", "scripts/new.sh"])
 def test_a_changed_set_asks_again_even_after_always(
     server: UntrustedServer, joined: Callable[..., Skills], path: str
@@ -399,6 +414,7 @@ def test_a_changed_set_asks_again_even_after_always(
         session.load("deploy", arguments="once more")
 
 
+@pytest.mark.system
 def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
     server.publish()
     skills = joined()
@@ -414,6 +430,7 @@ def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, join
     assert not skills.session(policy=allowed).call("skill_load", {"name": "deploy"}).ok
 
 
+@pytest.mark.system
 def test_allowed_tools_count_only_where_the_user_said_so(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
@@ -426,6 +443,7 @@ def test_allowed_tools_count_only_where_the_user_said_so(
 # --- names ---
 
 
+@pytest.mark.system
 def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
     server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
@@ -442,6 +460,7 @@ def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
     assert "STEPS" in session.load(path=shadowed.skill.path).text
 
 
+@pytest.mark.system
 def test_a_preferred_server_wins_and_the_collision_is_told(
     server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
@@ -452,6 +471,7 @@ def test_a_preferred_server_wins_and_the_collision_is_told(
     assert [d.code for d in skills.diagnostics] == ["collision"]
 
 
+@pytest.mark.system
 def test_where_the_last_path_wins_a_server_does_not_win(
     server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
@@ -465,6 +485,7 @@ def test_where_the_last_path_wins_a_server_does_not_win(
 # --- servers that do not answer ---
 
 
+@pytest.mark.system
 def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
     world: World, tmp_path: Path, sources: Callable[..., McpSource]
 ) -> None:
@@ -476,6 +497,7 @@ def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
     assert (note.severity, "cannot reach the server gone" in note.message) == ("warning", True)
 
 
+@pytest.mark.system
 def test_a_server_without_skills_is_told_apart(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
     server.publish(plain=True)
     skills = joined()
@@ -483,6 +505,7 @@ def test_a_server_without_skills_is_told_apart(server: UntrustedServer, joined: 
     assert [d.message for d in skills.diagnostics] == ["the server acme does not offer skills"]
 
 
+@pytest.mark.system
 def test_a_connection_that_broke_is_made_again(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
     server.publish()
     skills = joined()

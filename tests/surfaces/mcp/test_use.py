@@ -172,6 +172,7 @@ async def test_a_completion_holds_a_hundred_values_and_counts_the_rest(world: Wo
 # --- each client for itself ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("transport", ["memory", "http"])
 @BOTH_ERAS
 async def test_what_one_client_loaded_is_new_to_another(library: World, transport: str, era: str) -> None:
@@ -210,6 +211,7 @@ async def test_what_one_client_loaded_is_new_to_another(library: World, transpor
     assert {frame["surface"] for frame in started} == {"mcp"}
 
 
+@pytest.mark.system
 async def test_looking_leaves_no_trace(library: World) -> None:
     app = open_app(library)
     async with connected(library, "http", "2026", app) as client:
@@ -221,6 +223,7 @@ async def test_looking_leaves_no_trace(library: World) -> None:
 # --- news ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_clients_of_2025_are_told_when_a_file_changes(library: World, transport: str) -> None:
     told: set[str] = set()
@@ -262,6 +265,7 @@ async def test_clients_of_2025_are_told_when_a_file_changes(library: World, tran
             await listen(streamable_http_client(url))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_clients_of_2026_hear_what_they_subscribed_to(library: World, transport: str) -> None:
     app = open_app(library)
@@ -318,6 +322,7 @@ async def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, e
 # --- who may ask ---
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -381,6 +386,7 @@ async def test_spaces_around_the_value_of_a_header_are_no_part_of_it(library: Wo
 # --- without the SDK ---
 
 
+@pytest.mark.system
 def test_without_the_extra_the_command_says_how_to_install_it() -> None:
     code = "import sys; sys.modules['mcp'] = None; from metier.surfaces.cli import main; sys.argv[1:] = ['mcp']; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -45,6 +45,7 @@ def receive(pipe: subprocess.Popen[str], key: str) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.system
 def test_a_client_is_told_what_was_added_removed_and_changed(world: World, pipe: subprocess.Popen[str]) -> None:
     send(pipe, "skills.list")
     assert [skill["name"] for skill in receive(pipe, "result")["result"]["skills"]] == ["one"]
@@ -97,6 +98,7 @@ def request(method: str, **params: object) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
 
 
+@pytest.mark.system
 def test_a_named_session_is_created_and_the_next_process_continues_it(world: World) -> None:
     world.skill(".agents/skills/one", body="# The body of one\n")
     named = ["--session", "mine"]
@@ -140,6 +142,7 @@ def test_an_id_that_cannot_be_sent_back_is_refused(world: World, id_: str) -> No
     assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR)
 
 
+@pytest.mark.system
 def test_answers_are_utf8_whatever_the_locale_says(world: World) -> None:
     world.skill(".agents/skills/one", description="Größe, 大きさ.")
     with rpc(world, env={"PYTHONIOENCODING": "ascii:strict"}) as process:
@@ -175,6 +178,7 @@ def answers(world: World) -> Path:
     return world.home / ".config/metier/permissions.toml"
 
 
+@pytest.mark.system
 def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client) -> None:
     session = client.call("session.create", asks=True)["session_id"]
     for answer, ok in (("once", True), ("no", False), ("once", True)):
@@ -192,6 +196,7 @@ def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client) -> N
     assert said == ["once", "no", "once"]
 
 
+@pytest.mark.system
 def test_always_holds_in_another_process_at_once(client: Client, configured: World) -> None:
     other = Client(configured)
     assert other.call("session.call", **LOAD)["ok"] is False
@@ -205,6 +210,7 @@ def test_always_holds_in_another_process_at_once(client: Client, configured: Wor
     other.end()
 
 
+@pytest.mark.system
 def test_other_calls_are_answered_while_a_question_is_open(client: Client) -> None:
     client.call("session.create", asks=True)
     client.send("first", "session.call", **LOAD)
@@ -221,12 +227,14 @@ def test_other_calls_are_answered_while_a_question_is_open(client: Client) -> No
     assert (done["id"], done["result"]["ok"]) == ("first", True)
 
 
+@pytest.mark.system
 def test_without_questions_answers_come_in_the_order_of_the_calls(client: Client) -> None:
     for number in range(50):
         client.send(number, "session.search", query="one")
     assert [client.receive()["id"] for _ in range(50)] == list(range(50))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "response",
     [
@@ -248,6 +256,7 @@ def test_anything_but_a_choice_is_a_no_and_the_next_call_works(client: Client, r
     assert client.call("session.search", query="one")["count"] == 1
 
 
+@pytest.mark.system
 def test_no_answer_in_time_is_a_no(client: Client) -> None:
     client.call("session.create", asks=True, ask_seconds=1)
     client.send(1, "session.call", **LOAD)
@@ -255,6 +264,7 @@ def test_no_answer_in_time_is_a_no(client: Client) -> None:
     assert client.receive()["result"]["ok"] is False
 
 
+@pytest.mark.system
 def test_the_end_of_the_input_is_a_no_to_every_open_question(client: Client) -> None:
     client.call("session.create", asks=True)
     for number in range(3):
@@ -267,6 +277,7 @@ def test_the_end_of_the_input_is_a_no_to_every_open_question(client: Client) -> 
     assert client.process.wait() == 0
 
 
+@pytest.mark.system
 def test_a_session_keeps_asking_with_the_options_it_was_created_with(client: Client) -> None:
     session = client.call("session.create", asks=True, tools=False)["session_id"]
     client.call("session.create")
@@ -278,6 +289,7 @@ def test_a_session_keeps_asking_with_the_options_it_was_created_with(client: Cli
     assert client.call("session.tools", session_id=session) == []
 
 
+@pytest.mark.system
 def test_a_client_that_does_not_say_so_is_not_asked(client: Client) -> None:
     refused = client.call("session.call", **LOAD)
     assert refused["ok"] is False

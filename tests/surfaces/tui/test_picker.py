@@ -326,6 +326,7 @@ async def test_without_colour_nothing_is_coloured_and_the_cursor_is_underlined(s
         assert "pdf-forms" in svg
 
 
+@pytest.mark.system
 async def test_of_thousands_of_skills_the_best_are_shown_and_the_rest_is_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

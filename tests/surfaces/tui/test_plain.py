@@ -102,6 +102,7 @@ def test_hostile_text_is_harmless(world: World) -> None:
     assert not set("".join(said)) & {"\x1b", "\x07", "\u202e"}
 
 
+@pytest.mark.system
 def test_it_works_in_a_pipe_without_a_terminal(shelf: World) -> None:
     command = [
         sys.executable,
@@ -117,6 +118,7 @@ def test_it_works_in_a_pipe_without_a_terminal(shelf: World) -> None:
     assert subprocess.run(command, input="", capture_output=True, text=True, check=False).returncode == 1
 
 
+@pytest.mark.system
 def test_without_a_terminal_the_full_screen_says_what_to_do(shelf: World) -> None:
     command = [
         sys.executable,
@@ -132,6 +134,7 @@ def test_without_a_terminal_the_full_screen_says_what_to_do(shelf: World) -> Non
     assert "--plain" in done.stderr
 
 
+@pytest.mark.system
 def test_without_textual_the_missing_extra_is_named_and_plain_works(shelf: World) -> None:
     block = "import sys; sys.modules['textual'] = None; from metier.surfaces.cli import main; main()"
     command = [sys.executable, "-c", block, "pick", "--cwd", str(shelf.project)]
@@ -142,6 +145,7 @@ def test_without_textual_the_missing_extra_is_named_and_plain_works(shelf: World
     assert done.stdout == "spreadsheet\n"
 
 
+@pytest.mark.system
 def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: World) -> None:
     command = [
         sys.executable,

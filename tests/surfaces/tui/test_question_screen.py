@@ -91,6 +91,7 @@ def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     terminal.close()
 
 
+@pytest.mark.system
 @needs_tmux
 @pytest.mark.parametrize("line", ["metier pick --print load", "echo n | metier pick --print load 2>errors"])
 @pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 3)])
@@ -108,6 +109,7 @@ def test_the_picker_asks_before_it_loads(terminal: Terminal, line: str, key: str
     assert ("BODY" in terminal.shown()) == (code == 0)
 
 
+@pytest.mark.system
 @needs_tmux
 def test_the_plain_dialogue_asks_in_lines(terminal: Terminal) -> None:
     terminal.run("metier pick --plain --print load; echo exit-$?", rows=40)

@@ -13,7 +13,7 @@ from worlds import World
 
 SKILLS = ".agents/skills"
 
-pytestmark = needs("tmux")
+pytestmark = [pytest.mark.system, needs("tmux")]
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def request(process: Process, path: str, body: bytes, **headers: str) -> bytes:
 # --- random bytes, on each protocol ---
 
 
+@pytest.mark.system
 def test_random_strings_on_the_socket_are_refused(process: Process) -> None:
     seeds = [
         b"GET /api/skills HTTP/1.1\r\nhost: localhost\r\n",
@@ -106,6 +107,7 @@ def test_random_strings_on_the_socket_are_refused(process: Process) -> None:
     assert is_well(process)
 
 
+@pytest.mark.system
 def test_random_bodies_over_json_rpc_get_an_error_each(process: Process) -> None:
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"session.load","params":{"name":"notes"}}', b'[{"id":1},{"id":2}]']
     bodies = [request(process, "/rpc", string) for string in noise(2, seeds)]
@@ -115,6 +117,7 @@ def test_random_bodies_over_json_rpc_get_an_error_each(process: Process) -> None
     assert is_well(process)
 
 
+@pytest.mark.system
 def test_random_bodies_over_mcp_get_an_error_each(process: Process) -> None:
     seeds = [b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"skill_load","arguments":{}}}']
     given = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
@@ -127,6 +130,7 @@ def test_random_bodies_over_mcp_get_an_error_each(process: Process) -> None:
     assert is_well(process)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("command", ["rpc", "mcp"])
 def test_random_lines_on_a_pipe_leave_it_answering(world: World, command: str) -> None:
     world.skill(f"{SKILLS}/notes")
@@ -190,6 +194,7 @@ TRICKS = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", TRICKS, ids=lambda path: path[:40])
 def test_an_address_that_tries_to_leave_is_refused(process: Process, path: str) -> None:
     with process.connect() as connection, connection.makefile("rb") as answer:
@@ -201,6 +206,7 @@ def test_an_address_that_tries_to_leave_is_refused(process: Process, path: str) 
     assert b"\r\nset-cookie" not in said.lower()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "path", ["../../../../etc/passwd", "..%2f", "/etc/passwd", "a\0b", "..\\x", "x" * 100_000, "", "%2e%2e/x", "\ud800"]
 )
@@ -218,6 +224,7 @@ def test_a_path_in_a_body_that_tries_to_leave_is_refused(process: Process, path:
     assert "root:" not in answer.text
 
 
+@pytest.mark.system
 def test_headers_and_first_lines_that_are_too_long_are_refused(process: Process) -> None:
     huge = "x" * 100_000
     for begun in (f"GET /{huge}", f"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {huge}", huge):
@@ -227,6 +234,7 @@ def test_headers_and_first_lines_that_are_too_long_are_refused(process: Process)
     assert is_well(process)
 
 
+@pytest.mark.system
 def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> None:
     """Requests that two servers in a row could read differently."""
     for lines in (
@@ -242,6 +250,7 @@ def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> Non
             assert answer.readline().split()[1] in (b"400", b"421", b"501"), lines
 
 
+@pytest.mark.system
 def test_many_connections_that_say_nothing_do_not_keep_others_out(process: Process) -> None:
     with contextlib.ExitStack() as silent:
         for _ in range(300):

@@ -17,6 +17,8 @@ from metier.surfaces.web.api import endpoints
 from patience import PATIENCE
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 DOCUMENT = "/openapi.json"
 NAMES = [f"{one.method} {one.path}" for one in endpoints() if one.path != DOCUMENT]
 EXAMPLES = 6

@@ -30,6 +30,8 @@ from metier.surfaces.web.guard import Gate
 from patience import PATIENCE
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 TOKEN = "a-token-of-some-length"
 SKILLS = ".agents/skills"
 RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'

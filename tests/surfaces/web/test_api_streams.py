@@ -216,6 +216,7 @@ async def test_a_source_whose_store_fails_ends_the_stream(caplog: pytest.LogCapt
     assert "a stream of events ends: gone" in caplog.text
 
 
+@pytest.mark.system
 def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
     with running(world) as (made, address):
         feed = made.application.site.feed

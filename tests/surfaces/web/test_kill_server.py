@@ -16,6 +16,8 @@ from patience import PATIENCE
 from record.store.server import PostgresServer, programs
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 CLIENTS = 12
 CALLS = 10
 """How many calls of each client are acknowledged before the kill."""

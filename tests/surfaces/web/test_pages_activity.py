@@ -1,11 +1,14 @@
 """The activity and the prompt in the browser: live timelines, replays, and what a model sees."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from surfaces.web.browser import SKILLS, Site, serving
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
+
+pytestmark = pytest.mark.browser
 
 
 def test_sessions_are_listed_with_what_they_used_and_can_be_filtered(site: Site, page: Page) -> None:

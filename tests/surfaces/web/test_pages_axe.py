@@ -13,6 +13,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 STILL = """() => Promise.allSettled(document.getAnimations()
     .filter(one => one.effect.getTiming().iterations !== Infinity).map(one => one.finished))"""
 """Colours are half-way while a dialog appears."""

@@ -18,6 +18,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 ATTACK = "</textarea></title><script>window.ran=1</script><img src=x onerror=window.ran=1>[x](javascript:window.ran=1)"
 
 

@@ -11,6 +11,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 ATTACK = "Second <img src=x onerror=window.ran=1>."
 
 

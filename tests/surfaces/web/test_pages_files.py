@@ -18,6 +18,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 ODD = 'ra"port <b>&.csv'
 MAKER = f"""
 import sys

@@ -11,6 +11,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 ATTACK = "<script>window.ran=1</script><img src=x onerror=window.ran=1><svg/onload=window.ran=1>'\"</textarea></title>"
 MARKDOWN = f"""# {ATTACK}
 

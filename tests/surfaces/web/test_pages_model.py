@@ -14,6 +14,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 FIXTURE = "skills-system-validation"
 STREAM = re.compile("/chat/.*/stream")
 

@@ -15,6 +15,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 RUNS = "window.ran=1;top.ran=1;parent.ran=1;document.cookie='stolen=1'"
 SVG = f"""<svg xmlns="http://www.w3.org/2000/svg" onload="{RUNS}" width="40" height="40"><script>{RUNS}</script>
 <image href="http://attacker.invalid/a.png"/><foreignObject><iframe xmlns="http://www.w3.org/1999/xhtml"

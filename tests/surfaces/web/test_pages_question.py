@@ -14,6 +14,8 @@ from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 ATTACK = "<script>window.ran=1</script><img src=x onerror=window.ran=1>'\"</textarea></title>\x1b[2J\u202e"
 SCRIPT = "#!/bin/sh\necho to-stdout\n"
 SETTINGS = {"permissions": {"allow": [{"tool": "run_unsandboxed"}]}}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from metier.surfaces.web.guard import Gate
@@ -10,6 +11,8 @@ from surfaces.web.test_pages_axe import findings
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
+
+pytestmark = pytest.mark.browser
 
 
 def test_rules_are_shown_explained_and_revoked(world: World, page: Page, axe: str) -> None:

@@ -8,6 +8,8 @@ from surfaces.web.test_pages_axe import findings
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_key_opens_the_shortcuts_and_dialogs_move_only_for_those_who_want_it(

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from surfaces.web.browser import EXAMPLES, SKILLS, Site, Watch, serving
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
+
+pytestmark = pytest.mark.browser
 
 
 def names(page: Page) -> list[str]:

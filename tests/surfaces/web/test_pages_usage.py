@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from metier import usage
@@ -9,6 +10,8 @@ from surfaces.web.browser import SKILLS, Site, serving
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
+
+pytestmark = pytest.mark.browser
 
 
 def test_the_page_shows_what_models_were_offered_and_what_became_of_it(site: Site, page: Page) -> None:

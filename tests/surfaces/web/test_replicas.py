@@ -15,6 +15,8 @@ from record.store.server import PostgresServer, programs
 from watching import wait_for
 from worlds import World
 
+pytestmark = pytest.mark.system
+
 SKILLS = ".agents/skills"
 
 

@@ -96,6 +96,7 @@ def attempt(port: int, method: str, path: str, body: object = None, **headers: s
         connection.close()
 
 
+@pytest.mark.system
 @needs_root
 @needs("bwrap")
 def test_another_user_of_the_machine_gets_nothing_and_cannot_answer_an_approval(open_world: World) -> None:
@@ -160,6 +161,7 @@ def waiting(process: Process, chat: str) -> list[str]:
     raise AssertionError("nothing was asked")
 
 
+@pytest.mark.system
 def test_without_the_token_only_the_sign_in_and_the_health_check_answer(world: World) -> None:
     with serve(world) as process:
         for one in endpoints():
@@ -176,6 +178,7 @@ def test_without_the_token_only_the_sign_in_and_the_health_check_answer(world: W
 # --- the file of the token ---
 
 
+@pytest.mark.system
 def test_the_token_is_made_once_with_mode_600_and_shared_by_all_servers_of_the_user(world: World) -> None:
     with serve(world) as one, serve(world) as two:
         file = Path(world.home, ".config/metier/token")
@@ -190,6 +193,7 @@ def _token(folder: str, answers: "multiprocessing.Queue[str]") -> None:
     answers.put(access.token(folder))
 
 
+@pytest.mark.system
 def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     for number in range(5):
@@ -218,6 +222,7 @@ def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> N
     assert stat.S_IMODE((tmp_path / "config").stat().st_mode) == 0o700
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o602])
 def test_a_token_that_others_can_read_or_change_is_refused(world: World, mode: int) -> None:
     folder = world.home / ".config/metier"
@@ -254,6 +259,7 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
         refused("does not hold a token")
 
 
+@pytest.mark.system
 @needs_root
 def test_a_token_of_another_user_is_refused(world: World) -> None:
     folder = world.home / ".config/metier"
@@ -262,6 +268,7 @@ def test_a_token_of_another_user_is_refused(world: World) -> None:
     assert "belongs to another user" in refused_start(world)
 
 
+@pytest.mark.system
 def test_the_environment_can_give_the_token_and_no_link_is_printed(world: World) -> None:
     with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
         assert process.client.get("/api/skills").status_code == 200
@@ -270,6 +277,7 @@ def test_the_environment_can_give_the_token_and_no_link_is_printed(world: World)
     assert "sign in" not in (world.home / "serve.log").read_text()
 
 
+@pytest.mark.system
 def test_going_without_a_token_must_be_asked_for_and_is_said(world: World) -> None:
     with serve(world, "--no-token") as process:
         assert process.stranger.get("/api/skills").status_code == 200
@@ -289,6 +297,7 @@ def test_going_without_a_token_must_be_asked_for_and_is_said(world: World) -> No
 # --- the link ---
 
 
+@pytest.mark.system
 def test_the_link_signs_in_once_and_does_not_hold_the_token(world: World) -> None:
     with serve(world) as process:
         address, _, code = process.link.partition("#")
@@ -313,6 +322,7 @@ def test_the_link_signs_in_once_and_does_not_hold_the_token(world: World) -> Non
 # --- cookies ---
 
 
+@pytest.mark.system
 def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World) -> None:
     with serve(world) as process:
         answer = process.stranger.post("/login", data={"token": process.token})
@@ -327,6 +337,7 @@ def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World
     assert not any(part.startswith("domain") for part in rest)
 
 
+@pytest.mark.system
 def test_two_servers_in_one_browser_do_not_take_each_others_cookie(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/events.db"
     with (
@@ -350,6 +361,7 @@ def test_two_servers_in_one_browser_do_not_take_each_others_cookie(world: World,
             assert process.stranger.get("/api/skills", headers=header).status_code == 401
 
 
+@pytest.mark.system
 def test_a_copy_of_a_cookie_is_dead_after_signing_out_and_after_a_restart(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/events.db"
     with serve(world, store=store) as process:
@@ -370,6 +382,7 @@ def test_a_copy_of_a_cookie_is_dead_after_signing_out_and_after_a_restart(world:
         assert found == [401, 401], "a new token ends all sign-ins"
 
 
+@pytest.mark.system
 def test_signing_out_ends_the_streams_of_that_browser_and_no_others(world: World) -> None:
     world.skill(f"{SKILLS}/notes")
     with serve(world) as process:
@@ -458,6 +471,7 @@ def over(path: Path, **headers: str) -> httpx2.Client:
     return httpx2.Client(transport=transport, base_url="http://localhost", headers=headers, timeout=PATIENCE)
 
 
+@pytest.mark.system
 def test_a_socket_needs_no_token_and_only_its_owner_can_open_it(open_world: World) -> None:
     path = open_world.home / "metier.sock"
     with on_socket(open_world, path):
@@ -486,6 +500,7 @@ def test_a_socket_needs_no_token_and_only_its_owner_can_open_it(open_world: Worl
     assert not path.exists()
 
 
+@pytest.mark.system
 def test_a_socket_that_was_left_behind_is_replaced_and_another_file_is_not(world: World) -> None:
     path = world.home / "metier.sock"
     with socket.socket(socket.AF_UNIX) as left:
@@ -501,6 +516,7 @@ def test_a_socket_that_was_left_behind_is_replaced_and_another_file_is_not(world
     assert "lets others replace" in refused_start(world, "--socket", str(shared / "metier.sock"))
 
 
+@pytest.mark.system
 def test_a_socket_with_a_token_in_the_environment_asks_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METIER_TOKEN", TOKEN)
     path = world.home / "metier.sock"
@@ -540,6 +556,7 @@ def raw(process: Process, head: bytes) -> int:
         return int(answer.readline().split()[1])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", ["/healthz", "/api/skills", "/login"])
 def test_only_a_host_header_that_is_exactly_a_name_of_the_server_is_answered(listening: Process, path: str) -> None:
     for host in GOOD_HOSTS:
@@ -548,6 +565,7 @@ def test_only_a_host_header_that_is_exactly_a_name_of_the_server_is_answered(lis
         assert raw(listening, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode()) in (400, 421), host
 
 
+@pytest.mark.system
 def test_a_host_that_is_missing_given_twice_or_part_of_the_target_is_refused(listening: Process) -> None:
     for head in (
         b"GET /healthz HTTP/1.1\r\n",
@@ -582,6 +600,7 @@ def stranger(chromium: Browser, watch: Watch) -> Iterator[Page]:
         yield made
 
 
+@pytest.mark.system
 def test_the_link_opens_the_app_signed_in_and_leaves_no_trace_of_its_code(world: World, stranger: Page) -> None:
     with serve(world) as process:
         code = process.link.partition("#")[2]
@@ -601,6 +620,7 @@ def test_the_link_opens_the_app_signed_in_and_leaves_no_trace_of_its_code(world:
         stranger.wait_for_url(f"{process.url}/")
 
 
+@pytest.mark.system
 def test_two_tabs_share_a_sign_in_and_signing_out_ends_both(world: World, stranger: Page, watch: Watch) -> None:
     world.skill(f"{SKILLS}/notes")
     with serve(world) as process:
@@ -623,6 +643,7 @@ def test_two_tabs_share_a_sign_in_and_signing_out_ends_both(world: World, strang
     assert all("401" in line for line in watch.heard)
 
 
+@pytest.mark.system
 def test_a_browser_is_opened_signed_in_and_its_command_line_has_no_secret(world: World, stranger: Page) -> None:
     browser, opened = world.home / "browser.sh", world.home / "opened"
     browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {opened}.part && mv {opened}.part {opened}\n')

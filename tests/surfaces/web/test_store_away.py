@@ -55,6 +55,7 @@ def replayed(world: World, store: str, session: str) -> str:
     return done.stdout
 
 
+@pytest.mark.system
 def test_nothing_is_acknowledged_while_the_store_is_away(world: World, troubled: TroubledStore) -> None:
     prepare(world)
     marks = world.project / "marks"
@@ -109,6 +110,7 @@ def test_nothing_is_acknowledged_while_the_store_is_away(world: World, troubled:
     assert operations == ["load", "load", "run"]
 
 
+@pytest.mark.system
 def test_where_the_setting_says_so_a_server_goes_on_without_its_store(world: World, troubled: TroubledStore) -> None:
     prepare(world)
     with serve(world, store=troubled.url, env={"METIER_STORE_REQUIRED": "false"}) as server:
