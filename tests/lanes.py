@@ -43,8 +43,10 @@ def lane_of(item: pytest.Item) -> str:
     if spec is not None and "postgres" in spec.params.values():
         return "postgres"
     marked = next((mark for mark in MARKS if item.get_closest_marker(mark) is not None), None)
-    if marked is None and item.get_closest_marker("needs") is not None:
-        return "system"  # it needs a program of others
+    if marked is None and (
+        item.get_closest_marker("needs") is not None or "corpus" in getattr(item, "fixturenames", ())
+    ):
+        return "system"  # it needs a program of others, or reads thousands of public skills
     return marked or IN_PROCESS
 
 
