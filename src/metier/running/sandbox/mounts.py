@@ -27,7 +27,7 @@ from metier.files.tree import SkillTree
 from metier.limits import MIB, WALK_DEPTH
 from metier.running.sandbox import PACKAGES_DIR, PROJECT_DIR, SKILL_DIR, WORK_DIR, Job, is_within
 from metier.running.sandbox.interpreter import Program
-from metier.running.sandbox.proxy import proxy_variables
+from metier.values.network import PROXY_PORT, HostList
 from metier.values.value import Value
 
 _TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
@@ -141,11 +141,23 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     variables = fixed_variables(job, SKILL_DIR, work, project, "/tmp")  # noqa: S108
     if program is not None and program.libraries:
         variables["LD_LIBRARY_PATH"] = program.libraries
-    for name, value in (variables_for(job, variables) | (proxy_variables(job) if job.hosts else {})).items():
+    for name, value in (variables_for(job, variables) | (_proxy_variables(job) if job.hosts else {})).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = [*_step("user", str(os.geteuid()), str(os.getegid())), *stage]
     return SandboxView((*arguments, "--chdir", work), files, tuple(stage))
+
+
+def _proxy_variables(job: Job) -> dict[str, str]:
+    """The variables by which programs find the proxy. Some read only one spelling of a name.
+
+    What a script itself serves in its sandbox is reached without the proxy, unless a rule gives it that host.
+    """
+    address = f"http://127.0.0.1:{PROXY_PORT}"
+    listed = HostList.parse(job.hosts).allowed
+    own = ",".join(name for name in ("localhost", "127.0.0.1") if not any(one.names(name) for one in listed))
+    named = {"http_proxy": address, "https_proxy": address, "all_proxy": address, "no_proxy": own}
+    return named | {name.upper(): value for name, value in named.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
 
 def _isolation(job: Job, identity: Identity) -> list[str]:
