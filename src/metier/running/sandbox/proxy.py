@@ -16,6 +16,7 @@ import re
 import socket
 import subprocess
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Final
 
@@ -79,8 +80,7 @@ class HostProxy:
     ) -> None:
         self._hosts, self._private = hosts, private
         self._resolve = resolver or resolve
-        self._lock = threading.Lock()
-        self._new: list[HostAttempt] = []
+        self._new = deque[HostAttempt]()
         self._count = 0
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._serving: set[asyncio.Task[None]] = set()
@@ -90,9 +90,7 @@ class HostProxy:
 
     def attempts(self) -> list[HostAttempt]:
         """The attempts since the last call, as long as there are not too many."""
-        with self._lock:
-            found, self._new = self._new, []
-            return found
+        return [self._new.popleft() for _ in range(len(self._new))]
 
     @property
     def left_out(self) -> int:
@@ -154,10 +152,9 @@ class HostProxy:
 
     def _note(self, host: str, port: int, reason: str = "", *, allowed: bool | None = None) -> None:
         attempt = HostAttempt(host, port, not reason if allowed is None else allowed, reason)
-        with self._lock:
-            self._count += 1
-            if self._count <= ATTEMPTS:
-                self._new.append(attempt)
+        self._count += 1
+        if self._count <= ATTEMPTS:
+            self._new.append(attempt)
 
     def _check(self, host: str, port: int) -> None:
         if self._hosts.denies(host, port):

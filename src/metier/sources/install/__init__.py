@@ -163,13 +163,13 @@ class Installer:
         return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
 
     def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
-        if not _is_remote(request) and os.path.isdir(source):
+        if not fetch.is_remote(request.source) and os.path.isdir(source):
             found, left_out = archive.read_folder(source)
             entries = archive.unwrap(found)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source, left_out=left_out)
         wanted, kind, scheme = request.digest, "archive", request.source.partition("://")[0].lower()
-        if not _is_remote(request):
+        if not fetch.is_remote(request.source):
             try:
                 data = read_regular(source, limits.ARTIFACT_BYTES)
             except (OSError, ValueError) as error:
@@ -258,7 +258,7 @@ class Installer:
             diagnostics=skill.diagnostics,
             left_out=fetched.left_out,
         )
-        self._allow(offer, remote=_is_remote(request))
+        self._allow(offer, remote=fetch.is_remote(request.source))
         if read_answer(confirm(offer)) not in YES:
             raise PolicyDenied(TOOL, offer.name, "the answer was no")
         try:
@@ -271,7 +271,7 @@ class Installer:
     def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
         """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
         project = self._config.place.project
-        if _is_remote(request) or not request.project:
+        if fetch.is_remote(request.source) or not request.project:
             return offer.source
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
@@ -309,11 +309,6 @@ class Installer:
         # The name of a local folder may contain bytes that are not UTF-8, which a store rejects.
         draft = Draft(random_ids(), system_clock(), event.type, storable_table(event.data()))
         self._sink.append(INSTALLS, "install", INSTALLS, [draft])
-
-
-def _is_remote(request: InstallRequest) -> bool:
-    """Whether the skill comes over the network."""
-    return fetch.is_remote(request.source)
 
 
 def _compare(digest: str, wanted: str, source: str) -> str:
