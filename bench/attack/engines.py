@@ -102,7 +102,7 @@ def a_shared_engine(name: str, folder: Path) -> Generator[ContainerRunner]:
 def leftovers(runner: ContainerRunner, label: str = "") -> list[str]:
     """What a process, this one if none is named, has left at the engine of a runner."""
     engine = engine_at(str(runner.socket))
-    return [f"{command} {name}" for command, name in engine.made() if (label or process.current()) in name]
+    return [name for name in engine.made() if (label or process.current()) in name]
 
 
 def engine_at(socket: str) -> Engine:
@@ -183,7 +183,7 @@ def _end(running: Running) -> None:
     engine = engine_at(f"{running.base}/engine.sock")
     with contextlib.suppress(SandboxUnavailable):
         for container in engine.call("ps", "--all", "--quiet").split():
-            engine.remove("rm", container)
+            engine.remove(container)
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE

@@ -169,9 +169,9 @@ def test_a_server_that_takes_any_token_is_found(identity: str, monkeypatch: pyte
 
 
 def test_an_archive_that_is_unpacked_as_it_is_is_found(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def credulous(data: bytes) -> list[archive.ArchiveEntry]:
+    def credulous(data: bytes) -> list[tree.TreeFile]:
         with zipfile.ZipFile(io.BytesIO(data)) as opened:
-            return [archive.ArchiveEntry(name, opened.read(name), False) for name in opened.namelist()]
+            return [tree.TreeFile(name, opened.read(name), False) for name in opened.namelist()]
 
     monkeypatch.setattr(archive, "unpack", credulous)
     assert "escape" in kinds(attacked("archives", identity, seconds=20, enough=1))

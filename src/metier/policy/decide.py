@@ -214,11 +214,9 @@ class Policy:
         why = f"no rule covers it; the default of {self.name!r} is {default}"
         return Decision(default, why, by_default=True)
 
-    def never_denies(self, tool: str) -> bool:
-        """Whether no rule and no default denies any request for a tool, whatever it is about."""
-        if tool == "override" or is_grant(tool) or DEFAULTS[self.name].get(tool) == "deny":
-            return False
-        return all(verdict != "deny" for verdict, _ in self._about(tool, self.remembered.current()))
+    def never_denies_loads(self) -> bool:
+        """Whether no rule denies loading, whatever the skill is. No default does."""
+        return all(verdict != "deny" for verdict, _ in self._about("skill_load", self.remembered.current()))
 
     def hosts(self, request: Request) -> tuple[str, ...]:
         """The hosts that rules give the script of a request for the network. Those behind a `!` are denied."""

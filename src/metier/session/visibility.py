@@ -70,7 +70,7 @@ class Visibility:
         known = self._visible
         if known is None or known[0] is not catalog or known[1] is not answers:
             with self._policy.remembered.held():
-                shown = self._shown_by_default if self._policy.never_denies("skill_load") else self.shows
+                shown = self._shown_by_default if self._policy.never_denies_loads() else self.shows
                 known = self._visible = (catalog, answers, [skill for skill in catalog.skills if shown(skill)])
         return known[2]
 
@@ -87,7 +87,7 @@ class Visibility:
         """Whether the model may see the skill."""
         if not self._shown_by_default(skill):
             return False
-        if self._policy.never_denies("skill_load"):
+        if self._policy.never_denies_loads():
             return True
         return self._policy.decide(skill_request("skill_load", skill, skill.path)).verdict != "deny"
 

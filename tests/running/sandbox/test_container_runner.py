@@ -39,13 +39,14 @@ for start, (status, said, complaint) in plan["answers"].items():
         sys.stderr.write(complaint)
         sys.stdout.write(said)
         sys.exit(status)
-if words[0] == "run" and "--name" in words:
+if words[0] == "run" and "--rm" in words:
     with open(folder + "/told", "wb") as file: file.write(take())
     sys.stderr.write(plan["complaint"])
     os.write(1, bytes.fromhex(plan["raw"]))
     if plan["report"] is None: sys.exit(1)
     send("R", json.dumps(plan["report"]))
     if not take(): sys.exit(0)
+    take()
     with open(folder + "/went", "w"): pass
     for kind, text in plan["frames"]: send(kind, text)
     if plan["hangs"]: time.sleep(60)
@@ -105,8 +106,9 @@ def run(engine: FakeEngine, box: Box, job: Job | None = None) -> Outcome:
     try:
         return ContainerRunner("image").run(job or job_in(box))
     finally:
-        made = [words[-1] for words in engine.commands() if words[:2] == ["volume", "create"]]
-        assert all(["volume", "rm", "--force", name] in engine.commands() for name in made), "nothing is left"
+        made = [words[words.index("--name") + 1] for words in engine.commands() if "--volume" in words[:-1]]
+        made = [name for name in made if name.endswith("-files")]
+        assert all(["rm", "--force", "--volumes", name] in engine.commands() for name in made), "nothing is left"
 
 
 def test_a_run_asks_the_engine_for_every_protection_and_removes_everything(engine: FakeEngine, box: Box) -> None:
@@ -119,12 +121,18 @@ def test_a_run_asks_the_engine_for_every_protection_and_removes_everything(engin
     assert {"no-network", "no-capabilities", "seccomp", "limit-memory"} <= set(outcome.protections)
     assert "ends-with-host" not in outcome.protections, "only the engine could promise it"
     unpacked, started = (" ".join(words) for words in engine.commands() if words[0] == "run")
+    assert "--rm" in started
     for line in (unpacked, started):
-        for flags in ("--rm", "--pull never", "--network none", "--cap-drop ALL", "--read-only", "no-new-privileges"):
+        for flags in ("--pull never", "--network none", "--cap-drop ALL", "--read-only", "no-new-privileges"):
             assert flags in line
         assert "s3cret" not in line, "the engine never sees a variable"
     memory = LIMITS.memory_bytes
-    for flags in (f"--memory {memory} --memory-swap {memory}", "--pids-limit 65", "--user 65532:65532", ":/skill:ro "):
+    for flags in (
+        f"--memory {memory} --memory-swap {memory}",
+        "--pids-limit 65",
+        "--user 65532:65532",
+        "-files:ro --user",
+    ):
         assert flags in started
     mounts = [word for word in started.split() if word.count(":") == 2 and word.endswith(":ro")]
     assert [mount.split(":")[0] for mount in mounts if not mount.startswith("metier-")] == ["/dev/null"] * 2
@@ -151,7 +159,7 @@ def test_a_script_does_not_start_if_a_protection_is_missing(
     assert (engine.went, reported) == (False, [])
 
 
-@pytest.mark.parametrize("command", ["version", "image inspect", "volume create", "run"])
+@pytest.mark.parametrize("command", ["version", "image inspect", "run"])
 def test_a_command_that_fails_is_a_sandbox_that_does_not_work(engine: FakeEngine, box: Box, command: str) -> None:
     engine.answers(command, status=125, complaint="Error: no container today\n")
     with pytest.raises(SandboxUnavailable):
@@ -192,14 +200,14 @@ def test_an_engine_that_dies_in_the_middle_is_an_outcome_that_says_so(engine: Fa
     assert (outcome.ended, outcome.exit_code, outcome.stdout, outcome.files) == ("killed", 137, b"begun\n", ())
     assert outcome.notes == ("the container ended early",)
     assert "could not be fetched" in outcome.left_out[0]
-    assert [words[0] for words in engine.commands() if words[:2] == ["rm", "--force"]] == ["rm"]
+    assert len([words for words in engine.commands() if words[0] == "rm"]) == 2, "and what holds the files"
 
 
 def test_a_container_that_does_not_end_is_removed_by_the_engine(engine: FakeEngine, box: Box) -> None:
     engine.write(frames=[], hangs=True)
     outcome = run(engine, box, replace(job_in(box), limits=replace(LIMITS, seconds=0.2)))
     assert (outcome.ended, outcome.files) == ("timeout", ())
-    assert [words[0] for words in engine.commands() if words[0] in ("kill", "rm")] == ["kill", "rm"]
+    assert [words[0] for words in engine.commands() if words[0] in ("kill", "rm")] == ["kill", "rm", "rm"]
 
 
 def test_a_flood_from_the_container_is_cut_at_the_limit(engine: FakeEngine, box: Box) -> None:
@@ -320,10 +328,9 @@ def test_what_a_killed_host_left_is_removed_and_nothing_else(engine: FakeEngine)
     owners = [dead, f"{place}-{pid}-1", process.current(), "other-1-1", f"{place}-x-1", "odd"]
     names = [f"metier-{owner}-0123456789abcdef" for owner in owners]
     engine.answers("ps", "\n".join(names))
-    engine.answers("volume ls", "\n".join(names))
     assert ContainerRunner("image").problem() is None
     removed = [words[-1] for words in engine.commands() if "--force" in words and words[-1] in names]
-    assert removed == names[:2] * 2
+    assert removed == names[:2]
 
 
 OWNER = "from metier.files import process; print(process.current())"
@@ -331,7 +338,6 @@ OWNER = "from metier.files import process; print(process.current())"
 
 def test_an_engine_that_removes_nothing_does_not_hold_up_the_host(engine: FakeEngine, box: Box) -> None:
     engine.answers("rm", status=1)
-    engine.answers("volume rm", status=1)
     engine.write(frames=[("O", "hello\n"), *DONE], hangs=True)
     before = time.monotonic()
     assert ContainerRunner("image").run(job_in(box)).stdout == b"hello\n"

@@ -1,5 +1,6 @@
 """The proxy on real sockets: what it understands as a host, which address it dials, and what TLS may ask for."""
 
+import asyncio
 import contextlib
 import ipaddress
 import socket
@@ -29,9 +30,9 @@ class DialingProxy(HostProxy):
         self.port = self.address.getsockname()[1]
         super().__init__(self.address, HostList.parse(hosts), resolver=lambda _, __: left.pop(0))
 
-    def _dial(self, address: str, port: int) -> socket.socket:
+    async def _dial(self, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self.dialled.append((address, port))
-        return super()._dial("127.0.0.1", self.service)
+        return await super()._dial("127.0.0.1", self.service)
 
     def ask(self, data: bytes) -> tuple[socket.socket, bytes]:
         """Send bytes to the proxy; the connection, and the first line of the answer."""

@@ -9,8 +9,8 @@ import pytest
 
 from bench.attack.hostile import zipped
 from metier.errors import ConfigError
+from metier.files.tree import TreeFile
 from metier.sources.install import lock
-from metier.sources.install.archive import ArchiveEntry
 from sources.install.places import NO_DIGEST, place
 from worlds import World
 
@@ -111,7 +111,7 @@ def test_a_lock_file_that_was_tampered_with_is_noticed(world: World) -> None:
 
 def test_two_trees_never_share_a_digest_by_how_they_are_written_down() -> None:
     def digest(*files: tuple[str, bytes]) -> str:
-        return lock.tree_digest(lock.rows(ArchiveEntry(path, data) for path, data in files))
+        return lock.tree_digest(lock.rows(TreeFile(path, data) for path, data in files))
 
     trees = [
         (("a", b"bc"),),
@@ -125,6 +125,6 @@ def test_two_trees_never_share_a_digest_by_how_they_are_written_down() -> None:
     ]
     assert len({digest(*tree) for tree in trees}) == len(trees)
     assert digest(("a", b"1"), ("b", b"2")) == digest(("b", b"2"), ("a", b"1"))
-    plain = ArchiveEntry("a", b"x")
-    runs = ArchiveEntry("a", b"x", executable=True)
+    plain = TreeFile("a", b"x")
+    runs = TreeFile("a", b"x", executable=True)
     assert lock.tree_digest(lock.rows([plain])) != lock.tree_digest(lock.rows([runs]))

@@ -14,7 +14,7 @@ from metier.errors import BadArguments, ResourceError, StoreError
 from metier.files.digests import digest_of, is_digest
 from metier.files.text import storable_text
 from metier.running.grants import RunGrant
-from metier.running.sandbox import NO_FILES, Job
+from metier.running.sandbox import Job
 from metier.running.scripts import WantedRun
 from metier.values.skill import JsonObject
 
@@ -34,7 +34,7 @@ class FilesGrant(RunGrant):
     kind: ClassVar[str] = "files"
 
     files: tuple[GivenFile, ...] = ()
-    contents: Mapping[str, bytes] = field(default_factory=lambda: NO_FILES, compare=False, repr=False)
+    contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes], compare=False, repr=False)
 
     @classmethod
     def plan(cls, run: WantedRun) -> Self:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from metier.errors import SandboxUnavailable as SandboxUnavailable
@@ -66,8 +65,6 @@ class RunLimits:
 
 
 DEFAULT_LIMITS: Final = RunLimits()
-NO_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType({})
-NO_FILES: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Job:
     argv: Sequence[str] = ()
     """The arguments of the script. They are passed one by one, without a shell."""
     stdin: bytes | None = None
-    env: Mapping[str, str] = field(default_factory=lambda: NO_ENVIRONMENT, hash=False, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False, repr=False)
     """Variables for the script besides the fixed ones, with its secrets. The caller has applied its allow-list."""
     network: bool = False
     """Share the host's network, including loopback. Without it, network sockets cannot be created."""
@@ -100,7 +97,7 @@ class Job:
     """The current folder of the script: the project, or a folder in it. Without one, it is the work folder. With one,
     the script can write to the project in any case, but only in memory: unless `project_writable` is set, its new files
     are collected like those of the work folder, and everything else that it changed is listed in `refused`."""
-    files: Mapping[str, bytes] = field(default_factory=lambda: NO_FILES, hash=False, repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], hash=False, repr=False)
     """Files that are put into the current folder, by name. A copy of an existing name hides it. They are collected only
     if the script changes them."""
     limits: RunLimits = DEFAULT_LIMITS

@@ -167,16 +167,10 @@ def pump(
     waiting = memoryview(stdin)
     ticks = 0
     with selectors.DefaultSelector() as selector:
-        for descriptor in streams:
+        for descriptor in (*streams, process.stdin.fileno()):
             os.set_blocking(descriptor, False)
-            selector.register(descriptor, selectors.EVENT_READ)
-        if waiting:
-            os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin.fileno(), selectors.EVENT_WRITE)
-        else:
-            with suppress(OSError):
-                process.stdin.close()
-        while selector.get_map() and streams:
+            selector.register(descriptor, selectors.EVENT_READ if descriptor in streams else selectors.EVENT_WRITE)
+        while streams:
             events = selector.select(_TICK)
             each()
             if not events:

@@ -26,8 +26,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final
 
 from metier.files.tree import SkillTree
 from metier.limits import KIB
@@ -48,7 +48,9 @@ from metier.running.sandbox.mounts import (
     view,
     writable_places,
 )
-from metier.running.sandbox.proxy import Resolver, a_proxy
+
+if TYPE_CHECKING:
+    from metier.running.sandbox.proxy import HostProxy, Resolver
 
 START_SECONDS: Final = 20.0
 """How long building a sandbox may take on a machine under load. It usually takes a few milliseconds."""
@@ -85,7 +87,7 @@ class BubblewrapRunner:
 
     name = "bubblewrap"
 
-    def __init__(self, bwrap: str | None = None, resolver: Resolver | None = None) -> None:
+    def __init__(self, bwrap: str | None = None, resolver: "Resolver | None" = None) -> None:
         self._bwrap = bwrap or shutil.which("bwrap")
         self._resolver = resolver
 
@@ -103,6 +105,13 @@ class BubblewrapRunner:
         found = _try_out(self._bwrap, os.geteuid()) if self._bwrap is not None else None
         return (found.install if found is not None else "") or install_hint()
 
+    def _proxy(self, job: Job, first: int) -> "AbstractContextManager[HostProxy | None]":
+        if not job.hosts:
+            return nullcontext()
+        from metier.running.sandbox.proxy import a_proxy  # with asyncio, which takes time to import
+
+        return a_proxy(job, first, self._resolver)
+
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
         if self._bwrap is None or seccomp.machine() is None:
             raise SandboxUnavailable(f"bubblewrap cannot be used: {self.problem()}", install=install_hint())
@@ -111,7 +120,7 @@ class BubblewrapRunner:
         started, since = time.monotonic(), time.time_ns()
         with (
             _built(self._bwrap, job, tree, program, command) as sandbox,
-            a_proxy(job, sandbox.first, self._resolver) as proxy,
+            self._proxy(job, sandbox.first) as proxy,
         ):
             protections = sandbox.protections()
             _go(sandbox)

@@ -91,9 +91,9 @@ def a_group(memory: int, processes: int) -> Generator[Group | None]:
 
 
 @functools.cache
-def find_place(root: str = ROOT) -> Group | None:
+def find_place() -> Group | None:
     """Where groups can be created, found once by creating one. The folders are those that get new groups."""
-    for place in _places(root):
+    for place in _places():
         with suppress(OSError):
             _sweep(place)
             _prepare(place)
@@ -104,7 +104,7 @@ def find_place(root: str = ROOT) -> Group | None:
     return None
 
 
-def _places(root: str) -> Iterator[Group]:
+def _places() -> Iterator[Group]:
     """The places of this process in the hierarchy, best first. In version 2 also the one above, which systemd
     delegates together with a subgroup for the service's own processes."""
     own: dict[str, str] = {}
@@ -113,13 +113,13 @@ def _places(root: str) -> Iterator[Group]:
             _, controllers, path = line.rstrip("\n").split(":", 2)
             own.update((name, path.rstrip("/")) for name in controllers.split(","))
     if "" in own:
-        here = f"{root}{own['']}"
+        here = f"{ROOT}{own['']}"
         for folder in (here, os.path.dirname(here)) if own[""] else (here,):
             with suppress(OSError):
                 if set(CONTROLLERS) <= set(_read(folder, "cgroup.controllers").split()):
                     yield Group(folder, folder, 2)
     if "memory" in own and "pids" in own:
-        yield Group(f"{root}/memory{own['memory']}", f"{root}/pids{own['pids']}", 1)
+        yield Group(f"{ROOT}/memory{own['memory']}", f"{ROOT}/pids{own['pids']}", 1)
 
 
 def _prepare(place: Group) -> None:

@@ -228,9 +228,9 @@ class _Layer:
         if stat.S_ISDIR(status.st_mode):
             if before is not None and not stat.S_ISDIR(before.st_mode):
                 yield from self._removed(path)
-            with _opened(name, upper, unlock=True) as inner:
+            with opened(name, upper, unlock=True) as inner:
                 if before is not None and stat.S_ISDIR(before.st_mode) and lower is not None:
-                    with _opened(name, lower) as beside:
+                    with opened(name, lower) as beside:
                         yield from self.plans(inner, beside, f"{path}/", depth + 1)
                 else:
                     yield from self.plans(inner, None, f"{path}/", depth + 1)
@@ -280,7 +280,7 @@ class _Layer:
         elif depth > WALK_DEPTH:
             self._found.refuse(path, f"more than {WALK_DEPTH} folders deep")
         else:
-            with _opened(name, lower) as inner:
+            with opened(name, lower) as inner:
                 for below in sorted(os.listdir(inner)):
                     yield from self._deleted(inner, below, f"{path}/{below}", depth + 1)
             yield from self._removed(path, folder=True)
@@ -327,7 +327,7 @@ def _content(name: str, folder: int, *, unlock: bool = False) -> tuple[bytes, bo
 
 
 @contextmanager
-def _opened(name: str, folder: int, *, unlock: bool = False) -> Generator[int]:
+def opened(name: str, folder: int, *, unlock: bool = False) -> Generator[int]:
     descriptor = open_entry(name, FOLDER, folder, unlock=unlock)
     try:
         yield descriptor

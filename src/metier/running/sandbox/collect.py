@@ -17,7 +17,7 @@ from typing import Final
 from metier.files.digests import digest_of
 from metier.limits import MIB
 from metier.running.sandbox import RunLimits, WrittenFile
-from metier.running.sandbox.changes import FOLDER, READ, ProjectChanges, lstat, open_entry
+from metier.running.sandbox.changes import READ, ProjectChanges, lstat, open_entry, opened
 
 DEPTH: Final = 16
 REASONS: Final = 20
@@ -153,12 +153,9 @@ def _walk(folder: int, prefix: str, depth: int, *, deleted: bool = False) -> Ite
             elif depth >= DEPTH:
                 yield path + "/", None, f"more than {DEPTH} folders deep"
             else:
-                below = open_entry(name, FOLDER, folder, unlock=True)
-                try:
+                with opened(name, folder, unlock=True) as below:
                     _unlock(below)
                     yield from _walk(below, path + "/", depth + 1, deleted=deleted)
-                finally:
-                    os.close(below)
         except OSError as error:
             yield path, None, error.strerror or "cannot be read"
 

@@ -1,14 +1,14 @@
 """Runs scripts in a container, with the program `podman` or `docker`, for machines without bubblewrap.
 
-The approved files of the skill are unpacked into a volume, which the container mounts read-only. No folder of the host
-is mounted, so the engine may be on another machine. The first process of the container is our own, for the Python of
-the image. It reports what the kernel says about it. If the host agrees, it starts the script, passes input and output
-on, ends everything when the host says so or is gone, and sends the files that the script left. Arguments and variables
-go to it over standard input, so the engine never sees them.
+The approved files of the skill are unpacked into a volume of a container that has ended, which the container of the
+script mounts read-only. No folder of the host is mounted, so the engine may be on another machine. The first process of
+the container is our own, for the Python of the image. It reports what the kernel says about it. If the host agrees, it
+starts the script, passes output on, ends everything when the host says so or is gone, and sends the files that the
+script left. Arguments, variables and input go to it over standard input, so the engine never sees them.
 
-It sends frames: one byte for the kind, four for the length, and the content. `R` is the report as JSON, `I` asks for a
-piece of input, `O` and `E` are output, `X` is the end as JSON, `F` a path and `D` bytes of its file, `L` a path that is
-left out and the reason, `.` the end. The invariant: every protection that is reported was verified from inside before
+It sends frames: one byte for the kind, four for the length, and the content. `R` is the report as JSON, `O` and `E` are
+output, `X` is the end as JSON, `F` a path and `D` bytes of its file, `L` a path that is left out and the reason, `.`
+the end. The invariant: every protection that is reported was verified from inside before
 the script starts, or is a flag of the engine; the container is removed on every way out; nothing is used unchecked.
 """
 
@@ -25,7 +25,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, Final
 
@@ -48,7 +48,7 @@ from metier.running.sandbox.seccomp import program as filter_of
 
 ENGINES: Final = ("podman", "docker")
 LABEL: Final = "io.metier.run"
-"""Of every container and volume. Their names begin with that of the process that made them."""
+"""Of every container. Its name begins with that of the process that made it."""
 USER: Final = "65532"
 """The user of the script in the container, by convention one without any rights."""
 CALL_SECONDS: Final = 60.0
@@ -56,9 +56,8 @@ START_SECONDS: Final = 60.0
 END_SECONDS: Final = 20.0
 """How long the first process may take to end everything after it was told to. Then the engine ends the container."""
 COLLECT_SECONDS: Final = 120.0
-_INPUT_BYTES: Final = 32 * KIB
 _ISOLATED: Final = (
-    "run --rm --interactive --pull never --read-only --cap-drop ALL --security-opt no-new-privileges --ipc private "
+    "run --interactive --pull never --read-only --cap-drop ALL --security-opt no-new-privileges --ipc private "
     "--log-driver none --no-healthcheck --stop-signal KILL --hostname skill --workdir / --entrypoint python3 "
     f"--ulimit nofile=256:256 --ulimit nproc=1000:1000 --ulimit core=0:0 --label {LABEL}=1"
 )
@@ -166,15 +165,17 @@ def reap(options):
 def run(job, program, calls):
     signal.signal(signal.SIGTERM, kill)
     before, why = kills(), ""
-    (output, out), (errors, err), (source, into) = os.pipe(), os.pipe(), os.pipe()
+    (output, out), (errors, err), given = os.pipe(), os.pipe(), os.memfd_create("input")
+    with open(given, "wb", closefd=False) as file: file.write(message())
+    os.lseek(given, 0, os.SEEK_SET)
     script = os.fork()
     if not script:
-        try: become(job, program, calls, (source, out, err))
+        try: become(job, program, calls, (given, out, err))
         except BaseException as error: os.write(2, ("the script could not be started: %s\n" % error).encode())
         os._exit(126)
-    for one in (out, err, source): os.close(one)
-    for one in (output, errors, into): os.set_blocking(one, False)
-    streams, ended, waiting = {output: b"O", errors: b"E"}, {}, b""
+    for one in (out, err, given): os.close(one)
+    for one in (output, errors): os.set_blocking(one, False)
+    streams, ended = {output: b"O", errors: b"E"}, {}
 
     def pass_on(one):
         try: data = os.read(one, 1 << 15)
@@ -183,19 +184,10 @@ def run(job, program, calls):
         else: streams.pop(one)
         return bool(data)
 
-    send(b"I")
     while script not in ended and not why:
-        ready, free, _ = select.select([0, *streams], [into] if waiting else [], [], 0.025)
-        if 0 in ready:
-            waiting = message()
-            if not waiting: os.close(into)
-        for one in ready:
+        for one in select.select([0, *streams], [], [], 0.025)[0]:
             if one in streams: pass_on(one)
-        if free:
-            try: waiting = waiting[os.write(into, waiting):]
-            except BlockingIOError: pass
-            except OSError: waiting = b""  # the script does not read its input
-            if not waiting: send(b"I")
+            else: message()  # there is none: the host is gone
         ended.update(reap(os.WNOHANG))
         if sum(one.f_files - one.f_ffree for one in map(os.statvfs, PLACES)) > job["entries"]: why = "files-limit"
         if kills() > before: why = "memory-limit"
@@ -267,21 +259,20 @@ class Engine:
             raise SandboxUnavailable(f"{self.program} says: {why}", install=_RUNTIME_HINT if "crun" in why else "")
         return done.stdout.decode("utf-8", "replace")
 
-    def made(self) -> Iterator[tuple[str, str]]:
-        """The containers and volumes of runs: the command that removes one, and its name."""
-        for command, listing in (("rm", "ps --all --format {{.Names}}"), ("volume rm", "volume ls --quiet")):
-            for name in self.call(*listing.split(), "--filter", f"label={LABEL}").split():
-                yield command, name
+    def made(self) -> list[str]:
+        """The containers of runs."""
+        return self.call("ps", "--all", "--format", "{{.Names}}", "--filter", f"label={LABEL}").split()
 
-    def remove(self, command: str, name: str) -> None:
+    def remove(self, name: str) -> None:
+        """Remove a container and its volumes."""
         with suppress(SandboxUnavailable):
-            self.call(*command.split(), "--force", name)
+            self.call("rm", "--force", "--volumes", name)
 
     def sweep(self) -> None:
         """Remove what processes left that were killed. That of other machines stays: whether they live is unknown."""
-        for command, name in self.made():
+        for name in self.made():
             if process.has_ended("-".join(name.split("-")[1:4])) is True:
-                self.remove(command, name)
+                self.remove(name)
 
 
 def _complaint(said: bytes) -> str:
@@ -392,7 +383,7 @@ class _Run:
         self.at_most(END_SECONDS)
         try:
             if (self._process.wait() if self._over else 1) != 0:
-                self._engine.remove("rm", self._name)
+                self._engine.remove(self._name)
         finally:
             self.at_most(0)
             self._process.kill()
@@ -452,18 +443,14 @@ class _Run:
         self, job: Job, output: PumpedOutput, on_output: OnOutput | None
     ) -> tuple[Ended, int, tuple[str, ...]]:
         """Start the script, and pass input and output on until no process of it is left."""
-        waiting, watch = memoryview(job.stdin or b""), Watch(job.limits.seconds, self._end, (), job.stop)
+        watch = Watch(job.limits.seconds, self._end, (), job.stop)
         try:
             with watch:
                 self.send(self._calls)
+                self.send(job.stdin or b"")
                 while (frame := self.receive())[0] != b"X":
-                    kind, content = frame
-                    if kind == b"I":
-                        self.send(bytes(waiting[:_INPUT_BYTES]))
-                        waiting = waiting[_INPUT_BYTES:]
-                    else:
-                        stream: sandbox.Stream = "stdout" if kind == b"O" else "stderr"
-                        pass_on(stream, content, output, on_output, lambda: watch.finish("output-limit"))
+                    stream: sandbox.Stream = "stdout" if frame[0] == b"O" else "stderr"
+                    pass_on(stream, frame[1], output, on_output, lambda: watch.finish("output-limit"))
             end = as_table(parse_json(frame[1]))
         except (SandboxUnavailable, ValueError) as error:
             return watch.ended or "killed", 137, (str(error),)
@@ -518,22 +505,20 @@ def _started(engine: Engine, image: str, job: Job, tree: SkillTree, script: Reco
     with ExitStack() as stack:
         archive = stack.enter_context(tempfile.TemporaryFile())
         _pack(archive, job, tree, here)
-        for place in places:
-            stack.callback(engine.remove, "volume rm", name + place.replace("/", "-"))
-            engine.call("volume", "create", "--label", f"{LABEL}=1", name + place.replace("/", "-"))
-        volumes = " ".join(f"--volume {name}{place.replace('/', '-')}:{place}" for place in places)
-        unpack = f"{_ISOLATED} --network none --user 0:0 {volumes}".split()
+        stack.callback(engine.remove, f"{name}-files")
+        volumes = " ".join(f"--volume {place}" for place in places)
+        unpack = f"{_ISOLATED} --name {name}-files --network none --user 0:0 {volumes}".split()
         engine.call(*unpack, image, "-I", "-S", "-c", _UNPACK, stdin=archive)
         line = (
-            f"{_ISOLATED} --name {name} --user {USER}:{USER} --pids-limit {job.limits.processes + 1} "  # and the first
+            f"{_ISOLATED} --rm --name {name} --volumes-from {name}-files:ro --user {USER}:{USER} "
+            f"--pids-limit {job.limits.processes + 1} "  # and the first
             f"--memory {job.limits.memory_bytes} --memory-swap {job.limits.memory_bytes} --shm-size {size} "
             f"--tmpfs {WORK_DIR}:rw,exec,nosuid,nodev,size={size},mode=1777 "
             f"--tmpfs /tmp:rw,exec,nosuid,nodev,size={size},mode=1777 "
             f"--tmpfs /run:rw,nosuid,nodev,size=65536,mode=0755 --tmpfs /var/tmp:rw,nosuid,nodev,size=65536,mode=0755 "
-            f"{'--network bridge' if job.network else f'--network none {_HIDDEN}'} {volumes} "
+            f"{'--network bridge' if job.network else f'--network none {_HIDDEN}'}"
         )
-        read_only = [f"{word}:ro" if word.startswith(f"{name}-") else word for word in line.split()]
-        run = _Run(engine, name, [*read_only, image, "-I", "-S", "-c", _FIRST])
+        run = _Run(engine, name, [*line.split(), image, "-I", "-S", "-c", _FIRST])
         stack.callback(run.close)
         told: dict[str, Any] = {
             **dataclasses.asdict(job.limits),

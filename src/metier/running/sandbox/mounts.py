@@ -24,10 +24,10 @@ from typing import Final
 
 from metier.files.digests import digest_of
 from metier.files.tree import SkillTree
-from metier.limits import MIB, WALK_DEPTH
+from metier.limits import MIB
 from metier.running.sandbox import PACKAGES_DIR, PROJECT_DIR, SKILL_DIR, WORK_DIR, Job, is_within
 from metier.running.sandbox.interpreter import Program
-from metier.running.sandbox.proxy import proxy_variables
+from metier.values.network import PROXY_PORT, HostList
 from metier.values.value import Value
 
 _TEMPORARY: Final = ("/tmp", "/dev/shm")  # noqa: S108 (paths inside the sandbox)
@@ -58,7 +58,6 @@ _FIRST_ID: Final = 0x70000000
 _IDS: Final = 0x0FFE0000
 """Ids 1879048192 to 2147352575, which systemd, containers and directory services do not use."""
 _SLOTS: Final = 64
-_EXAMINED_ENTRIES: Final = 2000
 _ID_INSIDE: Final = 1000
 _taken: set[int] = set()
 _lock = threading.Lock()
@@ -141,11 +140,23 @@ def view(job: Job, tree: SkillTree | None, program: Program | None, identity: Id
     variables = fixed_variables(job, SKILL_DIR, work, project, "/tmp")  # noqa: S108
     if program is not None and program.libraries:
         variables["LD_LIBRARY_PATH"] = program.libraries
-    for name, value in (variables_for(job, variables) | (proxy_variables(job) if job.hosts else {})).items():
+    for name, value in (variables_for(job, variables) | (_proxy_variables(job) if job.hosts else {})).items():
         arguments += ["--setenv", name, value]
     if stage and not identity.switch:
         stage = [*_step("user", str(os.geteuid()), str(os.getegid())), *stage]
     return SandboxView((*arguments, "--chdir", work), files, tuple(stage))
+
+
+def _proxy_variables(job: Job) -> dict[str, str]:
+    """The variables by which programs find the proxy. Some read only one spelling of a name.
+
+    What a script itself serves in its sandbox is reached without the proxy, unless a rule gives it that host.
+    """
+    address = f"http://127.0.0.1:{PROXY_PORT}"
+    listed = HostList.parse(job.hosts).allowed
+    own = ",".join(name for name in ("localhost", "127.0.0.1") if not any(one.names(name) for one in listed))
+    named = {"http_proxy": address, "https_proxy": address, "all_proxy": address, "no_proxy": own}
+    return named | {name.upper(): value for name, value in named.items()} | {"NODE_USE_ENV_PROXY": "1"}
 
 
 def _isolation(job: Job, identity: Identity) -> list[str]:
@@ -254,8 +265,7 @@ def _granted(job: Job, program: Program, identity: Identity, stage: list[str]) -
         return arguments
     project = os.path.realpath(job.project)
     layered = job.project_writable or job.cwd is not None
-    own = identity.switch and (layered or not readable_by_all(project))
-    owner = str(identity.uid) if own else ""
+    owner = str(identity.uid) if identity.switch else ""
     for above in reversed(_above(project)):
         arguments += ["--perms", "0755", "--dir", above]  # bubblewrap would make them for root alone
     if layered:
@@ -406,29 +416,3 @@ def _mapped() -> int:
     except (OSError, ValueError):
         return 0
     return count if first == 0 else 0
-
-
-def readable_by_all(folder: str) -> bool:
-    """Whether every user can read everything in a folder. A folder too large to examine counts as unreadable."""
-    seen = 0
-    pending = [(folder, 0)]
-    try:
-        if os.stat(folder).st_mode & 0o005 != 0o005:
-            return False
-        while pending:
-            path, depth = pending.pop()
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    seen += 1
-                    if seen > _EXAMINED_ENTRIES or depth > WALK_DEPTH:
-                        return False
-                    if entry.is_symlink():
-                        continue
-                    needed = 0o005 if entry.is_dir(follow_symlinks=False) else 0o004
-                    if entry.stat(follow_symlinks=False).st_mode & needed != needed:
-                        return False
-                    if needed == 0o005:
-                        pending.append((entry.path, depth + 1))
-    except OSError:
-        return False
-    return True

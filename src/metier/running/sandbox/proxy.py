@@ -1,6 +1,6 @@
 """The filtering proxy: the only way from a sandbox to the network, and only to the hosts that a job lists.
 
-It runs in threads of the host and accepts connections on a socket in the sandbox's own network namespace (see
+It runs in a thread of the host and accepts connections on a socket in the sandbox's own network namespace (see
 `stage.py`). It understands CONNECT and plain HTTP requests. Names are resolved here, once: the address that was
 checked is the one that is connected to. Addresses that are not on the public internet are refused, unless a rule names
 that very address. A redirect is nothing special: the script makes a new request, which is checked like any other.
@@ -8,14 +8,16 @@ that very address. A redirect is nothing special: the script makes a new request
 The invariant: no connection is made before its host, port and address were checked, and each attempt is counted.
 """
 
+import asyncio
 import contextlib
+import functools
 import os
 import re
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Final
 
 from metier.files.addresses import is_public, parse_address
@@ -34,6 +36,8 @@ from metier.values.network import DEFAULT_PORTS, PROXY_PORT, HostList, canonical
 
 Resolver = Callable[[str, int], Sequence[str]]
 """Returns the addresses of a name. Raises `OSError` if there are none."""
+
+_Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CONNECTIONS: Final = 32
 """Connections at a time. Further ones wait."""
@@ -64,7 +68,7 @@ class _Refused(Exception):
 
 
 class HostProxy:
-    """The proxy of one run."""
+    """The proxy of one run, in a thread and an event loop of its own."""
 
     def __init__(
         self,
@@ -74,22 +78,19 @@ class HostProxy:
         private: bool = False,
         resolver: Resolver | None = None,
     ) -> None:
-        self._listener, self._hosts, self._private = listener, hosts, private
+        self._hosts, self._private = hosts, private
         self._resolve = resolver or resolve
-        self._lock = threading.Lock()
-        self._free = threading.Semaphore(CONNECTIONS)
-        self._sockets: set[socket.socket] = {listener}
-        self._threads: set[threading.Thread] = set()
-        self._closed = False
-        self._new: list[HostAttempt] = []
+        self._new = deque[HostAttempt]()
         self._count = 0
-        self._begin(self._accept)
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(listener,), name="metier-proxy", daemon=True)
+        self._thread.start()
 
     def attempts(self) -> list[HostAttempt]:
         """The attempts since the last call, as long as there are not too many."""
-        with self._lock:
-            found, self._new = self._new, []
-            return found
+        return [self._new.popleft() for _ in range(len(self._new))]
 
     @property
     def left_out(self) -> int:
@@ -98,86 +99,62 @@ class HostProxy:
 
     def close(self) -> None:
         """End every connection. What still waits for a name server connects to nothing."""
-        with self._lock:
-            self._closed = True
-            sockets, threads = list(self._sockets), list(self._threads)
-        for one in sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _end(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    def _run(self, listener: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError, asyncio.CancelledError),
+            listener,
+            asyncio.Runner(loop_factory=lambda: self._loop) as runner,
+        ):
+            runner.run(self._accept(listener))
+
+    async def _accept(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        while await self._free.acquire():
+            connection, _ = await self._loop.sock_accept(listener)
+            task = self._loop.create_task(self._serve(connection))
+            self._serving.add(task)
+            task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
         self._free.release()
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._listener.close()
-
-    # --- threads and sockets ---
-
-    def _begin(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
-        def body() -> None:
-            try:
-                with contextlib.suppress(OSError, EOFError):  # one side went away
-                    work(*arguments)
-            finally:
-                with self._lock:
-                    self._threads.discard(threading.current_thread())
-
-        thread = threading.Thread(target=body, name="metier-proxy", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
-        thread.start()
-        return thread
-
-    def _accept(self) -> None:
-        while self._free.acquire() and not self._closed:
-            connection, _ = self._listener.accept()
-            self._begin(self._serve, connection)
-
-    @contextlib.contextmanager
-    def _kept(self, one: socket.socket) -> Generator[None]:
-        """Close a socket at the end of the context, and at the end of the run at the latest."""
-        with one:
-            with self._lock:
-                if self._closed:
-                    raise OSError("the run has ended")
-                self._sockets.add(one)
-            try:
-                yield
-            finally:
-                with self._lock:
-                    self._sockets.discard(one)
 
     # --- one connection of the script ---
 
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with self._kept(connection):
-                incoming = _Incoming(connection)
+    async def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, EOFError):  # one side went away
+            async with _stream(await asyncio.open_connection(sock=connection, limit=HEAD_BYTES)) as script:
                 host, port = "", 0
                 try:
-                    request = read_request(incoming.head())
+                    request = read_request(await _head(script[0]))
                     host, port = request.host, request.port
                     self._check(host, port)
-                    server = self._connected(host, port)
+                    opened = await self._connected(host, port)
                 except BadProxyRequest as error:
                     self._note("", 0, "bad-request")
-                    _answer(connection, b"400 Bad Request", str(error))
+                    await _answer(script, b"400 Bad Request", str(error))
                 except _Refused as error:
                     self._note(host, port, error.reason, allowed=error.allowed)
                     status = b"502 Bad Gateway" if error.allowed else b"403 not an allowed host"
-                    _answer(connection, status, f"{shown(host, port)} {error.message}")
+                    await _answer(script, status, f"{shown(host, port)} {error.message}")
                 else:
-                    with self._kept(server):
+                    async with _stream(opened) as server:
                         self._note(host, port)
-                        self._pass_on(request, incoming, server)
-        finally:
-            self._free.release()
+                        await self._pass_on(request, script, server)
 
     def _note(self, host: str, port: int, reason: str = "", *, allowed: bool | None = None) -> None:
         attempt = HostAttempt(host, port, not reason if allowed is None else allowed, reason)
-        with self._lock:
-            self._count += 1
-            if self._count <= ATTEMPTS:
-                self._new.append(attempt)
+        self._count += 1
+        if self._count <= ATTEMPTS:
+            self._new.append(attempt)
 
     def _check(self, host: str, port: int) -> None:
         if self._hosts.denies(host, port):
@@ -185,12 +162,12 @@ class HostProxy:
         if not self._hosts.allows(host, port):
             raise _Refused("not-listed", "is not among the hosts that this script may connect to")
 
-    def _connected(self, host: str, port: int) -> socket.socket:
+    async def _connected(self, host: str, port: int) -> _Stream:
         """A connection to an address of the host that was checked."""
         addresses = [host]  # a rule names this very address
         if not is_address(host):
             try:
-                addresses = list(self._resolve(host, port))
+                addresses = list(await self._addresses(host, port))
                 public = all(is_public(parse_address(address)) for address in addresses)
             except (OSError, ValueError) as error:
                 raise _Refused("unresolved", "has no known address", allowed=True) from error
@@ -198,57 +175,58 @@ class HostProxy:
                 raise _Refused("private-address", "has an address that is not on the public internet")
         for address in addresses[:_ADDRESSES]:
             with contextlib.suppress(OSError):
-                return self._dial(address, port)
+                return await asyncio.wait_for(self._dial(address, port), CONNECT_SECONDS)
         raise _Refused("unreachable", "cannot be reached", allowed=True)
 
-    def _dial(self, address: str, port: int) -> socket.socket:
-        server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            with self._lock:
-                if self._closed:
-                    raise OSError("the run has ended")
-                self._sockets.add(server)  # the end of the run ends the attempt as well
-            server.settimeout(CONNECT_SECONDS)
-            server.connect((address, port))
-            server.settimeout(None)
-        except OSError:
-            with self._lock:
-                self._sockets.discard(server)
-            server.close()
-            raise
-        return server
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """Ask for the addresses in a thread that holds up nothing, not even the end of this process."""
+        found: asyncio.Future[Sequence[str]] = self._loop.create_future()
+
+        def tell(answer: Callable[[], None]) -> None:
+            if not found.done():
+                answer()
+
+        def work() -> None:
+            try:
+                addresses = self._resolve(host, port)
+                answer = functools.partial(found.set_result, addresses)
+            except (OSError, ValueError) as error:
+                answer = functools.partial(found.set_exception, error)
+            with contextlib.suppress(RuntimeError):  # the run has ended
+                self._loop.call_soon_threadsafe(tell, answer)
+
+        threading.Thread(target=work, name="metier-proxy", daemon=True).start()
+        return await found
+
+    async def _dial(self, address: str, port: int) -> _Stream:
+        return await asyncio.open_connection(address, port)
 
     # --- bytes ---
 
-    def _pass_on(self, request: ProxyRequest, incoming: "_Incoming", server: socket.socket) -> None:
-        script = incoming.connection
+    async def _pass_on(self, request: ProxyRequest, script: _Stream, server: _Stream) -> None:
         if request.tunnel:
-            script.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await _send(script, b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
-            server.sendall(request.head)
-        back = self._begin(_copy_all, server, script)
+            await _send(server, request.head)
+        back = self._loop.create_task(_copy_all(server[0], script))
         try:
             if request.tunnel:
-                self._tunnel(request, incoming, server)
+                await self._tunnel(request, script[0], server)
             else:
-                _send_body(request, incoming, server)
-        except BaseException:
-            for one in (server, script):
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-            raise
+                await _send_body(request, script[0], server)
+            await back
         finally:
-            back.join()
+            back.cancel()
 
-    def _tunnel(self, request: ProxyRequest, incoming: "_Incoming", server: socket.socket) -> None:
+    async def _tunnel(self, request: ProxyRequest, script: asyncio.StreamReader, server: _Stream) -> None:
         """Pass on what the script sends, if it begins with TLS for the host of the tunnel.
 
         On other ports than 80 and 443, which a rule must name, other protocols may be spoken, too.
         """
-        first = incoming.peek()
-        if first[:1] == b"\x16" or (first and request.port in DEFAULT_PORTS):
+        first = await script.read(1)
+        if first == b"\x16" or (first and request.port in DEFAULT_PORTS):
             try:
-                raw, name = read_hello(incoming.exactly)
+                first, name = await read_hello(first, script.readexactly)
                 meant = canonical_host(name) if name else ""
             except (NoClientHello, ValueError) as error:
                 self._note(request.host, request.port, "not-tls")
@@ -256,137 +234,95 @@ class HostProxy:
             if meant != ("" if is_address(request.host) else request.host):
                 self._note(meant or request.host, request.port, "other-host")
                 raise EOFError
-            server.sendall(raw)
-        while piece := incoming.some():
-            server.sendall(piece)
-        server.shutdown(socket.SHUT_WR)
+        await _send(server, first)
+        await _copy_all(script, server)
 
 
-def _send_body(request: ProxyRequest, incoming: "_Incoming", server: socket.socket) -> None:
+@contextlib.asynccontextmanager
+async def _stream(stream: _Stream) -> AsyncGenerator[_Stream]:
+    """Close a connection at the end of the context: what was written arrives, unless the context failed."""
+    try:
+        yield stream
+        stream[1].close()
+        await stream[1].wait_closed()
+    finally:
+        stream[1].transport.abort()
+
+
+async def _send(stream: _Stream, data: bytes) -> None:
+    stream[1].write(data)
+    await stream[1].drain()
+
+
+async def _send_body(request: ProxyRequest, script: asyncio.StreamReader, server: _Stream) -> None:
     """Pass on the body and not a byte more: what follows would be another request."""
-    incoming.pass_on(request.length, server)
+    await _copy(script, server, request.length)
     while request.chunked:
-        line = incoming.line()
+        line = await _line(script)
         if not _CHUNK_SIZE.fullmatch(line):
             raise EOFError
         size = int(line, 16)
-        server.sendall(b"%x\r\n" % size)
-        incoming.pass_on(size, server)
-        if incoming.line():  # after the last chunk, headers could follow here, which nobody needs
+        await _send(server, b"%x\r\n" % size)
+        await _copy(script, server, size)
+        if await _line(script):  # after the last chunk, headers could follow here, which nobody needs
             raise EOFError
-        server.sendall(b"\r\n")
+        await _send(server, b"\r\n")
         if not size:
             return
 
 
-def _copy_all(source: socket.socket, target: socket.socket) -> None:
+async def _copy(source: asyncio.StreamReader, target: _Stream, count: int) -> None:
+    """Pass on exactly so many bytes."""
+    while count:
+        piece = await source.read(min(count, _CHUNK))
+        if not piece:
+            raise EOFError
+        await _send(target, piece)
+        count -= len(piece)
+
+
+async def _copy_all(source: asyncio.StreamReader, target: _Stream) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await source.read(_CHUNK):
+            await _send(target, piece)
+    with contextlib.suppress(OSError):
+        target[1].write_eof()
+
+
+async def _head(script: asyncio.StreamReader) -> bytes:
+    """The head of a request, without the empty line at its end."""
     try:
-        while piece := source.recv(_CHUNK):
-            target.sendall(piece)
-    finally:
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
+        head = await asyncio.wait_for(script.readuntil(b"\r\n\r\n"), HEAD_SECONDS)
+    except asyncio.LimitOverrunError as error:
+        raise BadProxyRequest("the head of the request is too long") from error
+    return head[:-4]
 
 
-def _answer(connection: socket.socket, status: bytes, text: str) -> None:
+async def _line(script: asyncio.StreamReader) -> bytes:
+    try:
+        line = await script.readuntil(b"\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise EOFError from error
+    return line[:-2]
+
+
+async def _answer(script: _Stream, status: bytes, text: str) -> None:
     body = f"metier: {text}\n".encode()
     head = b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n" % (status, len(body))
-    connection.sendall(head + b"Connection: close\r\n\r\n" + body)
-    connection.shutdown(socket.SHUT_WR)
+    await _send(script, head + b"Connection: close\r\n\r\n" + body)
+    script[1].write_eof()
     # Closing a socket with unread bytes would reset it, and the script would not see the answer.
-    connection.settimeout(1.0)
     for _ in range(16):
-        if not connection.recv(_CHUNK):
+        if not await asyncio.wait_for(script[0].read(_CHUNK), 1.0):
             return
-
-
-class _Incoming:
-    """What the script sends, with a buffer for what was read too early."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self._buffer = b""
-
-    def head(self) -> bytes:
-        """The head of a request, without the empty line at its end."""
-        deadline = time.monotonic() + HEAD_SECONDS
-        while b"\r\n\r\n" not in self._buffer:
-            if len(self._buffer) > HEAD_BYTES:
-                raise BadProxyRequest("the head of the request is too long")
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self.connection.settimeout(left)
-            piece = self.connection.recv(_CHUNK)
-            if not piece:
-                raise EOFError
-            self._buffer += piece
-        self.connection.settimeout(None)
-        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-        if len(head) > HEAD_BYTES:
-            raise BadProxyRequest("the head of the request is too long")
-        return head
-
-    def peek(self) -> bytes:
-        """The first bytes of what comes next. Empty at the end."""
-        if not self._buffer:
-            self._buffer = self.connection.recv(_CHUNK)
-        return self._buffer[:1]
-
-    def some(self, most: int = _CHUNK) -> bytes:
-        """What is there, at most so many bytes. Empty at the end."""
-        self.peek()
-        piece, self._buffer = self._buffer[:most], self._buffer[most:]
-        return piece
-
-    def pass_on(self, count: int, server: socket.socket) -> None:
-        """Pass on exactly so many bytes."""
-        while count:
-            piece = self.some(count)
-            if not piece:
-                raise EOFError
-            server.sendall(piece)
-            count -= len(piece)
-
-    def exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            piece = self.some(count - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
-
-    def line(self) -> bytes:
-        data = b""
-        while not data.endswith(b"\r\n"):
-            data += self.exactly(1)
-            if len(data) > 64:
-                raise EOFError
-        return data[:-2]
 
 
 # --- the way to it from a sandbox ---
 
 
-def proxy_variables(job: Job) -> dict[str, str]:
-    """The variables by which programs find the proxy. Some read only one spelling of a name.
-
-    What a script itself serves in its sandbox is reached without the proxy, unless a rule gives it that host.
-    """
-    address = f"http://127.0.0.1:{PROXY_PORT}"
-    listed = HostList.parse(job.hosts).allowed
-    own = ",".join(name for name in ("localhost", "127.0.0.1") if not any(one.names(name) for one in listed))
-    named = {"http_proxy": address, "https_proxy": address, "all_proxy": address, "no_proxy": own}
-    return named | {name.upper(): value for name, value in named.items()} | {"NODE_USE_ENV_PROXY": "1"}
-
-
 @contextlib.contextmanager
-def a_proxy(job: Job, first: int, resolver: Resolver | None) -> Generator[HostProxy | None]:
-    """Run the proxy of a job, if it lists hosts, for the sandbox whose first process is `first`."""
-    if not job.hosts:
-        yield None
-        return
+def a_proxy(job: Job, first: int, resolver: Resolver | None) -> Generator[HostProxy]:
+    """Run the proxy of a job for the sandbox whose first process is `first`."""
     listener = _listener(first)
     proxy = HostProxy(listener, HostList.parse(job.hosts), private=job.private_hosts, resolver=resolver)
     try:

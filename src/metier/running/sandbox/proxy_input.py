@@ -9,7 +9,7 @@ name in the first message. So the name must be that of the tunnel.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -155,19 +155,20 @@ class NoClientHello(ValueError):
     """The bytes are not the first message of a TLS client."""
 
 
-def read_hello(read: Callable[[int], bytes]) -> tuple[bytes, str]:
-    """Read the first message; all bytes that were read, and the name of the host. Raises `NoClientHello`.
+async def read_hello(raw: bytes, read: Callable[[int], Awaitable[bytes]]) -> tuple[bytes, str]:
+    """Read the rest of the first message; all of its bytes, and the name of the host. Raises `NoClientHello`.
 
     `read` returns exactly as many bytes as it is asked for. The name is empty where the client names no host.
     """
-    raw, message = b"", b""
+    start, message = 0, b""
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
-        record = read(5)
-        length = int.from_bytes(record[3:5], "big")
-        if record[0] != _HANDSHAKE or record[1] != 3 or not length or len(raw) + length > _LONGEST:
+        raw += await read(start + 5 - len(raw))
+        length = int.from_bytes(raw[start + 3 :], "big")
+        if raw[start] != _HANDSHAKE or raw[start + 1] != 3 or not length or start + length > _LONGEST:
             raise NoClientHello("it does not begin with TLS")
-        body = read(length)
-        raw, message = raw + record + body, message + body
+        body = await read(length)
+        raw, message = raw + body, message + body
+        start = len(raw)
         if message[0] != _CLIENT_HELLO:
             raise NoClientHello("it does not begin with TLS")
     return raw, _server_name(message[4 : 4 + int.from_bytes(message[1:4], "big")])

@@ -8,7 +8,7 @@ package's.
 import os
 import threading
 from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from metier.errors import SandboxUnavailable, ScriptRefused
 from metier.files import plugins
@@ -22,13 +22,6 @@ _BUILT_IN: Final = {
     "container": "metier.running.sandbox.container:ContainerRunner",
     "none": "metier.running.sandbox.unsandboxed:UnsandboxedRunner",
 }
-
-
-@runtime_checkable
-class _Remedied(Protocol):
-    """A runner that can tell what the user can do about its `problem`."""
-
-    def remedy(self) -> str: ...
 
 
 def choose(names: Sequence[str] | None = None, *, image: str = CONTAINER_IMAGE) -> Runner:
@@ -46,7 +39,7 @@ def choose(names: Sequence[str] | None = None, *, image: str = CONTAINER_IMAGE) 
         if reason is None:
             return runner
         tried.append(f"{name}: {reason}")
-        remedy = remedy or (runner.remedy() if isinstance(runner, _Remedied) else "")
+        remedy = remedy or getattr(runner, "remedy", str)()  # what the user can do about it, if the runner can tell
     raise SandboxUnavailable("no sandbox works on this machine", install=remedy, tried=tried)
 
 

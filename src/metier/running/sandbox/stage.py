@@ -9,9 +9,9 @@ Three things need more, and each is a directory below /tmp afterwards, where bub
 - A folder in which the script works gets a writable layer in memory. Nothing reaches the disk from here: the host reads
   the layer after the run (see `collect.py` and `changes.py`). Files that the run was given are put into that layer.
 
-A script that root started has its own user id. Folders that only their owner can read or write are mounted with the
-owner's id mapped to that id, so nothing changes on disk. The invariant: nothing is visible outside this process and its
-children, and if any step fails, bubblewrap is not started.
+A script that root started has its own user id. Folders of the user are mounted with the owner's id mapped to that id,
+so nothing changes on disk. The invariant: nothing is visible outside this process and its children, and if any step
+fails, bubblewrap is not started.
 
     python -I -S stage.py STEP... -- PROGRAM ARGUMENT...
 
@@ -19,7 +19,7 @@ A step has six words, of which the last may be empty:
 
     user UID GID                       a user namespace, for callers that are not root
     skill FD                           unpack the tree that can be read from the descriptor
-    show FOLDER NAME OWNER             OWNER is the id to which the folder's owner is mapped, or empty
+    show FOLDER NAME OWNER             OWNER is the id to which the folder's owner is mapped if it can be, or empty
     write FOLDER NAME OWNER BYTES ENTRIES
     layer FOLDER NAME OWNER BYTES ENTRIES
                                        like `write`; where the kernel cannot do that, like `show`
@@ -84,7 +84,11 @@ def main(arguments: list[str]) -> None:
         if kind in ("skill", "put"):
             _unpack(descriptor, place, replaced_for=owner if kind == "put" else None)
         elif kind == "show":
-            _show(_lower(descriptor, name, owner), place)
+            try:
+                lower = _lower(descriptor, name, owner)
+            except OSError:  # this file system cannot map owners: the script reads what every user can
+                lower = _lower(descriptor, name, "")
+            _show(lower, place)
         else:
             try:
                 _write_to(_lower(descriptor, name, owner), name, [owner, *size], own_users)

@@ -21,6 +21,7 @@ from metier.files import plugins
 from metier.files.beneath import read_regular
 from metier.files.digests import FORM, digest_of, is_digest
 from metier.files.text import storable_table
+from metier.files.tree import TreeFile
 from metier.hosts import roots
 from metier.hosts.settings import Settings
 from metier.policy.asking import YES, Approve, ask, read_answer
@@ -29,7 +30,6 @@ from metier.record.events import INSTALLS, InstallRefused, SkillInstalled
 from metier.record.store import Draft, Store
 from metier.record.writer import random_ids, system_clock
 from metier.sources.install import archive, fetch, lock, placing
-from metier.sources.install.archive import ArchiveEntry
 from metier.values.skill import SKILL_FILE, Diagnostic
 from metier.values.value import Value, replace
 
@@ -88,7 +88,7 @@ class Offer(Value):
 
 
 class _Fetched(NamedTuple):
-    entries: Sequence[ArchiveEntry]
+    entries: Sequence[TreeFile]
     source: str
     artifact: str = ""
     left_out: tuple[str, ...] = ()
@@ -163,13 +163,13 @@ class Installer:
         return roots.normalise(request.source, self._config.place.cwd, self._config.place.home)
 
     def _fetch(self, request: InstallRequest, source: str) -> _Fetched:
-        if not _is_remote(request) and os.path.isdir(source):
+        if not fetch.is_remote(request.source) and os.path.isdir(source):
             found, left_out = archive.read_folder(source)
             entries = archive.unwrap(found)
             _compare(lock.tree_digest(lock.rows(entries)), request.digest, source)
             return _Fetched(entries, source, left_out=left_out)
         wanted, kind, scheme = request.digest, "archive", request.source.partition("://")[0].lower()
-        if not _is_remote(request):
+        if not fetch.is_remote(request.source):
             try:
                 data = read_regular(source, limits.ARTIFACT_BYTES)
             except (OSError, ValueError) as error:
@@ -179,7 +179,7 @@ class Installer:
         else:
             source, data, wanted, kind = self._download(request)
         artifact = _compare(digest_of(data), wanted, source)
-        entries = [ArchiveEntry(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
+        entries = [TreeFile(SKILL_FILE, data)] if kind == "skill-md" else archive.unpack(data)
         return _Fetched(entries, source, artifact)
 
     def _download(self, request: InstallRequest) -> tuple[str, bytes, str, str]:
@@ -258,7 +258,7 @@ class Installer:
             diagnostics=skill.diagnostics,
             left_out=fetched.left_out,
         )
-        self._allow(offer, remote=_is_remote(request))
+        self._allow(offer, remote=fetch.is_remote(request.source))
         if read_answer(confirm(offer)) not in YES:
             raise PolicyDenied(TOOL, offer.name, "the answer was no")
         try:
@@ -271,12 +271,12 @@ class Installer:
     def _source_in_lock(self, offer: Offer, request: InstallRequest) -> str:
         """The source as the lock file names it. A project's lock file is shared, so it has no private folder in it."""
         project = self._config.place.project
-        if _is_remote(request) or not request.project:
+        if fetch.is_remote(request.source) or not request.project:
             return offer.source
         inside = _below(offer.source, project)
         return os.path.relpath(offer.source, project) if inside else os.path.basename(offer.source)
 
-    def _place(self, root: str, offer: Offer, entries: Sequence[ArchiveEntry], source: str) -> None:
+    def _place(self, root: str, offer: Offer, entries: Sequence[TreeFile], source: str) -> None:
         """Put the files into place, and write the lock file and the event. A failure undoes every step."""
         with placing.stage(root) as stage, contextlib.ExitStack() as undo:
             if os.path.lexists(offer.target) != offer.replaces:
@@ -311,11 +311,6 @@ class Installer:
         self._sink.append(INSTALLS, "install", INSTALLS, [draft])
 
 
-def _is_remote(request: InstallRequest) -> bool:
-    """Whether the skill comes over the network."""
-    return fetch.is_remote(request.source)
-
-
 def _compare(digest: str, wanted: str, source: str) -> str:
     """Return the digest if it is the expected one, or raise."""
     if wanted and digest != wanted:
@@ -323,7 +318,7 @@ def _compare(digest: str, wanted: str, source: str) -> str:
     return digest
 
 
-def _examine(entries: Sequence[ArchiveEntry], rules: validate.Rules) -> validate.Validation:
+def _examine(entries: Sequence[TreeFile], rules: validate.Rules) -> validate.Validation:
     """Check the SKILL.md as discovery does. Its name becomes the name of the folder."""
     data = next(entry.data for entry in entries if entry.path == SKILL_FILE)
     parsed = validate.parse(data[: limits.FRONTMATTER_BYTES + limits.HEAD_BYTES], SKILL_FILE, rules)

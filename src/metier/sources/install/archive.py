@@ -18,8 +18,9 @@ from typing import Final, NoReturn
 from metier import limits
 from metier.errors import InstallError, ResourceError
 from metier.files import beneath
+from metier.files.tree import TreeFile
 from metier.values.skill import SKILL_FILE
-from metier.values.value import Value, replace
+from metier.values.value import replace
 
 _VERSION_CONTROL: Final = frozenset((".git", ".hg", ".svn", ".jj", ".bzr", ".metier"))
 """Folders that configure other programs. A skill must not contain one."""
@@ -32,19 +33,11 @@ _HEADERS: Final = limits.INSTALL_FILES * 4 * _BLOCK
 """How many bytes the headers of a tar may add to its files."""
 
 
-class ArchiveEntry(Value):
-    """One file of a skill."""
-
-    path: str
-    data: bytes
-    executable: bool = False
-
-
 def refuse(reason: str, message: str, hint: str = "") -> NoReturn:
     raise InstallError(message, reason=reason, hint=hint)
 
 
-def unpack(data: bytes) -> list[ArchiveEntry]:
+def unpack(data: bytes) -> list[TreeFile]:
     """Return the files of a zip or tar.gz, with SKILL.md at the top. The content decides the format."""
     if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return unwrap(_zip(data))
@@ -53,7 +46,7 @@ def unpack(data: bytes) -> list[ArchiveEntry]:
     refuse("not-an-archive", "this is not a zip or tar.gz archive", "use a .zip, .skill or .tar.gz file")
 
 
-def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
+def unwrap(entries: Sequence[TreeFile]) -> list[TreeFile]:
     """Return the files without the single folder that contains them all, if there is one."""
     if any(entry.path == SKILL_FILE for entry in entries):
         return list(entries)
@@ -64,7 +57,7 @@ def unwrap(entries: Sequence[ArchiveEntry]) -> list[ArchiveEntry]:
     return [replace(entry, path=entry.path.removeprefix(f"{top}/")) for entry in entries]
 
 
-def write(entries: Sequence[ArchiveEntry], folder: str) -> None:
+def write(entries: Sequence[TreeFile], folder: str) -> None:
     """Write checked files to a new folder. Other users can write none of them, whatever the umask is."""
     inner = {entry.path[:cut] for entry in entries for cut, char in enumerate(entry.path) if char == "/"}
     for below in ("", *sorted(inner)):
@@ -83,7 +76,7 @@ class _Intake:
     """Checks the members of an archive one by one and collects the files. `packed` is the size of the archive."""
 
     def __init__(self, packed: int | None = None) -> None:
-        self.entries: list[ArchiveEntry] = []
+        self.entries: list[TreeFile] = []
         self._members = 0
         self._left = limits.INSTALL_BYTES
         self._ratio = _allowance(packed) if packed is not None else self._left  # a folder is not packed
@@ -144,7 +137,7 @@ class _Intake:
         data = read()
         if len(data) != size:
             refuse("damaged", f"its size is not the announced one: {name!r}")
-        self.entries.append(ArchiveEntry(path, data, bool(mode & 0o111)))
+        self.entries.append(TreeFile(path, data, bool(mode & 0o111)))
 
 
 def _allowance(packed: int) -> int:
@@ -160,7 +153,7 @@ def _kind(mode: int) -> str:
 # --- folders ---
 
 
-def read_folder(folder: str) -> tuple[list[ArchiveEntry], tuple[str, ...]]:
+def read_folder(folder: str) -> tuple[list[TreeFile], tuple[str, ...]]:
     """Read a local folder without its version control, caches and compiled Python, and return their paths, too."""
     intake = _Intake()
     left_out: list[str] = []
@@ -194,7 +187,7 @@ def read_folder(folder: str) -> tuple[list[ArchiveEntry], tuple[str, ...]]:
 # --- zip ---
 
 
-def _zip(data: bytes) -> list[ArchiveEntry]:
+def _zip(data: bytes) -> list[TreeFile]:
     _check_end(data)
     intake = _Intake(len(data))
     try:
@@ -270,7 +263,7 @@ def _take_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, intake: _Intak
 # --- tar ---
 
 
-def _tar(data: bytes) -> list[ArchiveEntry]:
+def _tar(data: bytes) -> list[TreeFile]:
     intake = _Intake(len(data))
     for name, mode, kind, content in _members(_gunzip(data)):
         if kind in b"12":

@@ -131,23 +131,18 @@ class Client:
     def _connected(self, parts: SplitResult) -> Generator[http.client.HTTPConnection, None, None]:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         address = self._address(parts, host, port)
-        raw = socket.create_connection((address, port), timeout=self._left())
-        connection = http.client.HTTPConnection(host, port)
-        alarm = None
-        try:
+        with contextlib.ExitStack() as stack:
+            raw = stack.enter_context(socket.create_connection((address, port), timeout=self._left()))
+            connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection(host, port)))
             if parts.scheme == "https":
-                raw = ssl.create_default_context().wrap_socket(raw, server_hostname=host)
+                raw = stack.enter_context(ssl.create_default_context().wrap_socket(raw, server_hostname=host))
             connection.sock = raw
             # A server that sends a byte now and then never reaches the socket timeout. The alarm ends it.
             alarm = threading.Timer(self._left(), _hang_up, [raw])
             alarm.daemon = True
             alarm.start()
+            stack.callback(alarm.cancel)
             yield connection
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-            connection.close()
-            raw.close()
 
     def _left(self) -> float:
         left = self._until - time.monotonic()

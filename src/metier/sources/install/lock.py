@@ -19,8 +19,7 @@ from metier.errors import ConfigError
 from metier.files.beneath import OPEN
 from metier.files.digests import digest_of
 from metier.files.json_text import read_json
-from metier.files.tree import Row, tree_digest
-from metier.sources.install.archive import ArchiveEntry
+from metier.files.tree import Row, TreeFile, tree_digest
 from metier.values.value import Value
 
 Scope = Literal["user", "project"]
@@ -68,8 +67,8 @@ class LockFinding(Value):
         return not self.problems
 
 
-def rows(entries: Iterable[ArchiveEntry]) -> tuple[Row, ...]:
-    return tuple(sorted((entry.path, digest_of(entry.data), entry.executable) for entry in entries))
+def rows(entries: Iterable[TreeFile]) -> tuple[Row, ...]:
+    return tuple(sorted(entry.row for entry in entries))
 
 
 def location(root: str) -> str:
