@@ -31,7 +31,7 @@ ScanProgress: TypeAlias = "Callable[[int], None] | None"
 CONTENT_CHARACTERS: Final = 16_000
 """The longest argument or result in a span; backends drop or charge for more."""
 
-_REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
+REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
 """The error codes for something that is not allowed, in Python and in the answer to a model."""
 
 _ATTRIBUTES: Final = {
@@ -182,7 +182,7 @@ class _Outcome:
         elif kind == "session_returned":
             if frame["status"] == "error":
                 self.error = self.error or str(frame.get("code") or "error")
-                if self.error in _REFUSALS and not self._refused:
+                if self.error in REFUSALS and not self._refused:
                     self._span.set_attribute("metier.refusal.reason", self.error)
             self._add(f"{self._prefix}.result", from_utf8(artifacts.get(frame["output"], b"")))
 
