@@ -7,7 +7,6 @@ address given with it. Invariant: a key is in memory and in the keyring only, an
 """
 
 import hashlib
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from metier.errors import ConfigError, MetierError, StateConflict
-from metier.files.addresses import is_public, parse_address
+from metier.files.addresses import is_loopback, is_public, parse_address
 from metier.record.store import Store
 from metier.running.secrets.storage import SecretStorage, find_keyring
 
@@ -80,7 +79,7 @@ class ModelChoice:
     @property
     def local(self) -> bool:
         """Whether the model runs on this machine."""
-        return _is_loopback(urlsplit(self.base_url).hostname or "")
+        return is_loopback(urlsplit(self.base_url).hostname or "")
 
 
 def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None) -> ModelChoice:
@@ -136,7 +135,7 @@ def refuse_address(base_url: str) -> None:
         return
     parts = urlsplit(base_url)
     host = parts.hostname or ""
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     if parts.scheme != "https":
         raise ConfigError(
@@ -205,15 +204,6 @@ def _with_key(choice: ModelChoice, key: str) -> ModelChoice:
     """The choice with its key; for Ollama, also with its default address."""
     base_url = OLLAMA if choice.provider == "ollama" and not choice.base_url else choice.base_url
     return replace(choice, base_url=base_url, key=key if choice.provider != "offline" else "")
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # --- over restarts ---

@@ -5,6 +5,7 @@ page is seen, so that every page of a chat shows the same, whichever page or ser
 """
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -158,13 +159,8 @@ def beside(found: Sequence[KnownChat]) -> ChatsBeside:
 def dated(found: Sequence[KnownChat], today: date | None = None) -> Iterator[DatedChats]:
     """Chats by their time, in the order in which they are given."""
     now = today or date.today()  # noqa: DTZ011 - the days of the person, who is mostly at this machine
-    groups: list[tuple[str, list[KnownChat]]] = []
-    for one in found:
-        label = "Pinned" if one[1].pinned else _day(one[1].updated_ms, now)
-        if not groups or groups[-1][0] != label:
-            groups.append((label, []))
-        groups[-1][1].append(one)
-    return (DatedChats(label, chats) for label, chats in groups)
+    by_time = itertools.groupby(found, lambda one: "Pinned" if one[1].pinned else _day(one[1].updated_ms, now))
+    return (DatedChats(label, list(chats)) for label, chats in by_time)
 
 
 def _day(ms: int, today: date) -> str:
