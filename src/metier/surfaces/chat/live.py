@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from metier.errors import MetierError
 from metier.policy.asking import UNANSWERED
@@ -21,6 +21,9 @@ from metier.surfaces.chat.chat_store import ChatStore, Status
 from metier.surfaces.chat.items import AskItem, ChoiceItem, Item, TextItem
 from metier.values.results import AmbiguousMention
 from metier.values.skill import Skill
+
+if TYPE_CHECKING:
+    from metier.surfaces.web.sse import Subscriber
 
 KEEP_SECONDS: Final = 1.0
 """How soon an item is stored that need not be stored at once, such as the growing text of an answer."""
@@ -57,26 +60,9 @@ def begun(started_ms: int) -> TurnMessage:
     return TurnMessage("start", {"status": "running", "elapsed_ms": max(0, system_clock() - started_ms)})
 
 
-class Wakeup(Protocol):
-    """How one follower waits. It belongs to the event loop of the turn."""
-
-    @property
-    def ending(self) -> bool:
-        """Whether the server ends, and the follower should stop."""
-        ...
-
-    def wake(self) -> None:
-        """End the wait: there may be something new."""
-        ...
-
-    async def wait(self) -> bool:
-        """Wait for `wake`. Return false if there was none for so long that the client should hear a heartbeat."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Follower:
-    wakeup: Wakeup
+    wakeup: "Subscriber"
     messages: list[TurnMessage] = field(default_factory=list[TurnMessage])
 
     def tell(self, message: TurnMessage) -> None:
@@ -119,7 +105,7 @@ class LiveTurn:
         self._soon: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    async def follow(self, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+    async def follow(self, wakeup: "Subscriber") -> AsyncGenerator[TurnMessage | None]:
         """Every item as it is now, then every change, then the end; `None` when a heartbeat is due."""
         follower = _Follower(wakeup, [TurnMessage("item", item.as_dict()) for item in self.items])
         if self._last is not None:

@@ -21,7 +21,7 @@ from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
 from metier.surfaces.chat.model_choice import ModelChoice, Provider
 from metier.surfaces.web import sse
-from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, query
+from metier.surfaces.web.endpoints import JSON, Endpoint, Problem, query
 from metier.surfaces.web.site import Site, encode
 from metier.values.results import Choice
 from metier.values.value import Count, JsonObject, Name, Value
@@ -200,7 +200,7 @@ def change_chat(site: Site, request: Request, given: dict[str, Any]) -> object:
     if "title" in given:
         changes["title"] = title = " ".join(str(given["title"]).split())
         if len(title) > LABEL_CHARACTERS:
-            raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
+            raise Problem(422, f"a title may have at most {LABEL_CHARACTERS} characters")
     label = site.chats.store.change(_id(request), **changes)
     return ChatLabel(str(label.get("title", "")), bool(label.get("pinned")))
 
@@ -228,9 +228,9 @@ def restore_chat(site: Site, request: Request, given: None) -> None:
 async def send_message(site: Site, request: Request, given: dict[str, Any]) -> Response:
     text: str = given["text"]
     if not text.strip():
-        raise RequestRefused("the message is empty")
+        raise Problem(422, "the message is empty")
     if len(text) > MESSAGE_CHARACTERS:
-        raise RequestRefused(f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
+        raise Problem(422, f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
     return await _begin(site, _id(request), text, given.get("replaces") or "")
 
 
@@ -243,7 +243,7 @@ async def _begin(site: Site, chat_id: str, text: str | None, replaces: str = "")
     try:
         turn = await site.chats.start(chat_id, text, replaces)
     except BadArguments as error:
-        raise RequestRefused(str(error)) from error
+        raise Problem(422, str(error)) from error
     return _stream(site, "", turn.live.follow)  # the turn runs here and wakes its followers itself
 
 
@@ -276,7 +276,7 @@ async def stop(site: Site, request: Request, given: None) -> None:
 )
 async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> None:
     if not await site.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
-        raise Conflict("this question does not wait for an answer")
+        raise Problem(409, "this question does not wait for an answer")
 
 
 @Endpoint(
@@ -288,7 +288,7 @@ async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> Non
 )
 async def pick_skill(site: Site, request: Request, given: dict[str, Any]) -> None:
     if not await site.chats.answer(_id(request), request.path_params["choice_id"], given.get("skill_id") or ""):
-        raise Conflict("no choice with this skill waits for an answer")
+        raise Problem(409, "no choice with this skill waits for an answer")
 
 
 # --- the model ---
@@ -387,7 +387,7 @@ def add_file(site: Site, request: Request, given: bytes) -> object:
     try:
         return site.chats.add_file(request.path_params["chat_id"], query(request, "name") or "", given).as_dict()
     except (BadArguments, ResourceError) as error:
-        raise RequestRefused(str(error)) from error
+        raise Problem(422, str(error)) from error
 
 
 @Endpoint(
@@ -411,7 +411,7 @@ def fetch_file(site: Site, request: Request, given: None) -> Response:
     found = made_files(site.app.store, session) if is_digest(digest) else ()
     file = next((one for one in found if one.digest == digest), None)
     if file is None:
-        raise NotFound("no script of this session made such a file")
+        raise Problem(404, "no script of this session made such a file")
     name = quote(file.path.rpartition("/")[2], safe="")
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",

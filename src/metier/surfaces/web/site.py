@@ -183,7 +183,8 @@ class Site:
             reads_once=config.profile.catalog.refresh == "start",
             **{"locked": bool(self.access.token), **given},  # whether people sign in, and so can sign out
         )
-        return html(self.hide_paths(text), status)
+        headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "cookie"}
+        return Response(utf8(self.hide_paths(text)), status, headers, "text/html")
 
     def error(
         self, request: Request, status: int, title: str, message: str, way_out: str = "", **given: object
@@ -220,12 +221,6 @@ def _refusal(error: MetierError) -> tuple[int, str, str, str]:
         return 404, "Not found", str(error), ""
     status, title = (403, "Refused") if isinstance(error, PolicyDenied) else (422, "Something went wrong")
     return status, title, str(error), ""
-
-
-def html(text: str, status: int = 200) -> Response:
-    """An HTML answer with the headers of a page."""
-    headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "cookie"}
-    return Response(utf8(text), status, headers, "text/html")
 
 
 async def form(request: Request) -> dict[str, str]:

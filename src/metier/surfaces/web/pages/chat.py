@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.files.text import utf8, visible
+from metier.files.text import fenced, utf8, visible
 from metier.record.events import chat_stream
 from metier.record.writer import system_clock
 from metier.running.secrets.storage import find_keyring
@@ -284,6 +284,4 @@ def _paragraphs(head: Head, items: Sequence[Item]) -> Iterator[str]:
         elif line.text:
             yield f"> {visible(line.heading)}: {visible(line.text)}"
         if line.output:
-            longest = max((len(run) for run in re.findall(r"`+", line.output)), default=0)
-            fence = "`" * max(3, longest + 1)
-            yield f"{fence}\n{visible(line.output, lines=True).rstrip()}\n{fence}"
+            yield fenced(visible(line.output, lines=True).rstrip())
