@@ -47,17 +47,7 @@ from metier.surfaces.chat.model_choice import ModelUnavailable, UnconfirmedAddre
 from metier.surfaces.rpc import BeginOptions, Dispatcher, UsageQuery, closed_schema
 from metier.surfaces.web import chat, pages
 from metier.surfaces.web.access import Access
-from metier.surfaces.web.endpoints import (
-    JSON,
-    Endpoint,
-    ErrorTold,
-    Problem,
-    answer,
-    document,
-    query,
-    refusal,
-    whole,
-)
+from metier.surfaces.web.endpoints import JSON, Endpoint, ErrorTold, Problem, answer, document, query, refusal, whole
 from metier.surfaces.web.guard import Gate, Guard
 from metier.surfaces.web.mcp_mount import McpMount
 from metier.surfaces.web.site import ServedCatalog, Site, encode
@@ -84,13 +74,7 @@ class Health(Value, kw_only=True):
     error: ErrorTold | None = None
 
 
-@Endpoint(
-    "GET",
-    "/healthz",
-    "Whether the server answers, and its store takes events",
-    answers=Health,
-    open=True,
-)
+@Endpoint("GET", "/healthz", "Whether the server answers, and its store takes events", answers=Health, open=True)
 async def health(site: Site, request: Request, given: None) -> Response:
     trouble = await site.store_health.trouble()
     if trouble is None:
@@ -230,13 +214,7 @@ def begin(site: Site, request: Request, given: dict[str, Any]) -> object:
         raise Problem(422, error.message) from error
 
 
-@Endpoint(
-    "POST",
-    "/api/sessions/{session_id}/call",
-    "Answer a model's tool call",
-    body=ToolCall,
-    answers=CallAnswer,
-)
+@Endpoint("POST", "/api/sessions/{session_id}/call", "Answer a model's tool call", body=ToolCall, answers=CallAnswer)
 def call(site: Site, request: Request, given: dict[str, Any]) -> object:
     result = _session(site, request).call(given["tool"], given.get("args", {}))
     if result.code == BUSY:
@@ -244,12 +222,7 @@ def call(site: Site, request: Request, given: dict[str, Any]) -> object:
     return CallAnswer(ok=result.ok, code=result.code, text=result.text, result=result.as_dict())
 
 
-@Endpoint(
-    "POST",
-    "/api/sessions/{session_id}/state",
-    "What the session knows, as data",
-    answers=StateShown,
-)
+@Endpoint("POST", "/api/sessions/{session_id}/state", "What the session knows, as data", answers=StateShown)
 def state(site: Site, request: Request, given: None) -> object:
     return _session(site, request).state()
 
@@ -387,13 +360,7 @@ class Application(Starlette):
         self.mcp_mount.end()
 
 
-def build(
-    app: App,
-    gate: Gate | None = None,
-    *,
-    runs: int = RUNS,
-    watch: bool = True,
-) -> Application:
+def build(app: App, gate: Gate | None = None, *, runs: int = RUNS, watch: bool = True) -> Application:
     """Build the ASGI application. It runs up to `runs` scripts at a time.
 
     Without a gate, everyone who connects may use it; a gate with a token asks for the token. With `watch`, the catalog

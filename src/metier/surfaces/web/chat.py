@@ -147,12 +147,7 @@ def _id(request: Request) -> str:
 # --- chats ---
 
 
-@Endpoint(
-    "GET",
-    "/api/chats",
-    "The chats, the most recently used first",
-    answers=ListedChats,
-)
+@Endpoint("GET", "/api/chats", "The chats, the most recently used first", answers=ListedChats)
 def list_chats(site: Site, request: Request, given: None) -> object:
     chats = [
         ListedChat(
@@ -341,12 +336,7 @@ async def list_models(site: Site, request: Request, given: dict[str, Any]) -> ob
 
 
 @Endpoint(
-    "POST",
-    "/api/model/test",
-    "Whether a model answers",
-    body=NamedModel,
-    answers=ToldMessage,
-    refusals=_UNCONFIRMED,
+    "POST", "/api/model/test", "Whether a model answers", body=NamedModel, answers=ToldMessage, refusals=_UNCONFIRMED
 )
 async def test_model(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
