@@ -8,6 +8,7 @@ or `metier policy` holds at once, so a question that a rule now covers is closed
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,24 +73,15 @@ class _Follower:
     def take(self) -> list[TurnMessage]:
         """What is to be told. Texts for one item are joined: a follower that is slow hears less often, not later."""
         taken: list[TurnMessage] = []
-        pieces: list[str] = []
-        for message in self.messages:
-            last = taken[-1] if taken else None
-            if message.event == "delta" and last and last.event == "delta" and last.data["id"] == message.data["id"]:
-                pieces.append(str(message.data["text"]))
-                continue
-            _join(taken, pieces)
-            taken.append(message)
-        _join(taken, pieces)
+        grown = itertools.groupby(self.messages, lambda one: one.data["id"] if one.event == "delta" else None)
+        for item, messages in grown:
+            if item is None:
+                taken += messages
+            else:
+                text = "".join(str(one.data["text"]) for one in messages)
+                taken.append(TurnMessage("delta", {"id": item, "text": text}))
         self.messages = []
         return taken
-
-
-def _join(taken: list[TurnMessage], pieces: list[str]) -> None:
-    if pieces:
-        last = taken[-1].data
-        taken[-1] = TurnMessage("delta", {"id": last["id"], "text": "".join((str(last["text"]), *pieces))})
-        pieces.clear()
 
 
 class LiveTurn:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from metier.errors import ConfigError, MetierError, StateConflict
+from metier.errors import ConfigError, MetierError
 from metier.files.addresses import is_loopback, is_public, parse_address
 from metier.record.store import Store
 from metier.running.secrets.storage import SecretStorage, find_keyring
@@ -234,14 +234,7 @@ class KeptModels:
     def keep(self, choice: ModelChoice) -> None:
         """Keep the choice for all chats, and its key where there is a keyring."""
         self.keep_key(choice)
-        value = {**choice.kept(), "over": _full_name(self._own)}
-        while True:
-            document = self._store.load_state(CHOICE, CHOICE)
-            try:
-                self._store.save_state(CHOICE, CHOICE, value, document.version if document is not None else 0)
-                return
-            except StateConflict:
-                continue
+        self._store.save_state(CHOICE, CHOICE, {**choice.kept(), "over": _full_name(self._own)})
 
     def keep_key(self, choice: ModelChoice) -> bool:
         """Keep a key in the keyring. Return whether it will be there after a restart."""

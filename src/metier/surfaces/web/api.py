@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -175,12 +175,9 @@ class Begun(Value):
     session_id: str
 
 
-class _ToolNamed(TypedDict):
+class ToolCall(TypedDict):
     tool: str
-
-
-class ToolCall(_ToolNamed, total=False):
-    args: JsonObject
+    args: NotRequired[JsonObject]
 
 
 class CallAnswer(Value, kw_only=True):

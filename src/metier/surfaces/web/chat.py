@@ -6,7 +6,7 @@ A client may leave: the turn continues, and `GET .../stream` joins it again, thr
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, cast
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -83,12 +83,9 @@ class ChangedLabel(TypedDict, total=False):
     pinned: bool
 
 
-class _Text(TypedDict):
+class SentMessage(TypedDict):
     text: str
-
-
-class SentMessage(_Text, total=False):
-    replaces: str | None
+    replaces: NotRequired[str | None]
 
 
 class GivenAnswer(TypedDict):
@@ -111,11 +108,8 @@ class ModelShown(TypedDict):
     offline: bool
 
 
-class _OfProvider(TypedDict):
-    provider: Provider
-
-
-class NamedModel(_OfProvider, total=False):
+class NamedModel(TypedDict, total=False):
+    provider: Required[Provider]
     model: str | None
     base_url: str | None
     api_key: str | None
