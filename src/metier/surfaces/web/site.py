@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -152,7 +152,7 @@ class Site:
         )
         filters: dict[str, Callable[..., object]] = {
             "visible": visible,
-            "block": _block,
+            "block": partial(visible, lines=True),
             "markdown": _markdown,
             "answer": _answer,
             "size": size,
@@ -248,10 +248,6 @@ def see_other(address: str) -> Response:
 
 
 # --- template filters ---
-
-
-def _block(text: object) -> str:
-    return visible(text, lines=True)
 
 
 def _markdown(text: str) -> Markup:
