@@ -52,6 +52,6 @@ _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    packed = [Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=5, thread_minimum_size=10_000)]
+    packed = [Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6, thread_minimum_size=10_000)]
     made = [Route(path, site.served(page), methods=[method], middleware=packed) for method, path, page in _PAGES]
-    return [Mount("/static/{version}", StaticFolder(site), middleware=[Middleware(GZipMiddleware)]), *made]
+    return [Mount("/static/{version}", StaticFolder(site), middleware=packed), *made]
