@@ -23,6 +23,16 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be reached, or can connect, at the address of a host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def parse_address(text: str) -> Address:
     """An address as the resolver writes it, with the interface of a local one left out. Raises `ValueError`."""
     return ipaddress.ip_address(text.partition("%")[0])

@@ -158,3 +158,10 @@ def _escaped(char: str) -> str:
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def fenced(text: str) -> str:
+    """Text in a fence of Markdown that it cannot close."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    end = "" if text.endswith("\n") else "\n"
+    return f"{fence}\n{text}{end}{fence}"

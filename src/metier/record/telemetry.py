@@ -6,6 +6,7 @@ and reasons, and nothing that a user, a model or a skill wrote. While telemetry 
 of OpenTelemetry is imported.
 """
 
+import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -31,28 +32,24 @@ ScanProgress: TypeAlias = "Callable[[int], None] | None"
 CONTENT_CHARACTERS: Final = 16_000
 """The longest argument or result in a span; backends drop or charge for more."""
 
-_REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
+REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED", "PERMISSION_DENIED")
 """The error codes for something that is not allowed, in Python and in the answer to a model."""
 
 _ATTRIBUTES: Final = {
-    "skill_loaded": ("skill.name=name", "skill.digest", "skill.size", "skill.again=already_loaded", "skill.truncated"),
-    "skill_invoked": ("skill.name=name", "skill.mode"),
-    "skill_resource_read": ("skill.name=name", "resource.size", "resource.truncated"),
-    "skill_resource_refused": ("skill.name=name", "refusal.reason"),
-    "skills_searched": ("search.count", "search.truncated"),
-    "tool_started": ("skill.name=name", "run.sandbox", "run.digest"),
-    "tool_ended": ("run.exit_code", "run.ended"),
-    "tool_failed": ("skill.name=name",),
+    "skill_loaded": "skill.name=name skill.digest skill.size skill.again=already_loaded skill.truncated +skill.path",
+    "skill_invoked": "skill.name=name skill.mode",
+    "skill_resource_read": "skill.name=name resource.size resource.truncated +resource.path",
+    "skill_resource_refused": "skill.name=name refusal.reason +resource.path",
+    "skills_searched": "search.count search.truncated +search.query",
+    "tool_started": "skill.name=name run.sandbox run.digest +run.script",
+    "tool_ended": "run.exit_code run.ended",
+    "tool_failed": "skill.name=name",
 }
-"""What the frames of an operation say of it, each attribute with its field where that has another name."""
-_CONTENT: Final = {
-    "skill_loaded": "skill.path",
-    "skill_resource_read": "resource.path",
-    "skill_resource_refused": "resource.path",
-    "skills_searched": "search.query",
-    "tool_started": "run.script",
-}
-"""What somebody wrote: the field of a frame that is named as the attribute ends."""
+"""What the frames of an operation say of it: each attribute, with its field where that has another name.
+What begins with `+` somebody wrote, so it is content."""
+
+_LABELS: Final = ("metier.operation", "gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.operation.name")
+"""The attributes that metrics have, too."""
 
 active: "Telemetry | None" = None
 """What `enable` created. Sessions and scans use it."""
@@ -104,8 +101,10 @@ class Telemetry:
         """Scan the disk inside a span with the counts of what was found."""
         with self._timed("discover", {"metier.operation": "discover"}) as outcome:
             found = scan(progress)
-            outcome.set(**{"metier.profile": found.profile.name, "metier.roots": len(found.roots)})
-            outcome.set(**{f"metier.skills.{name}": number for name, number in found.counts.as_dict().items()})
+            outcome.set("metier.profile", found.profile.name)
+            outcome.set("metier.roots", len(found.roots))
+            for name, number in found.counts.as_dict().items():
+                outcome.set(f"metier.skills.{name}", number)
         return found
 
     @contextmanager
@@ -114,8 +113,7 @@ class Telemetry:
     ) -> "Generator[EventWatcher, None, None]":
         """The span of one operation, which is current while it runs. The answer is to be shown each of its events."""
         attributes: dict[str, AttributeValue] = {"metier.operation": operation, "metier.profile": profile.name}
-        attributes["gen_ai.conversation.id"] = recorder.session_id
-        name = operation
+        name, attributes["gen_ai.conversation.id"] = operation, recorder.session_id
         if operation == "call":
             # A model can write any text there.
             asked = given.get("tool")
@@ -134,63 +132,60 @@ class Telemetry:
     def _timed(self, name: str, attributes: "dict[str, AttributeValue]") -> "Generator[_Outcome, None, None]":
         """A span that is current while the block runs. Its duration and its error are recorded as metrics."""
         started = time.perf_counter()
-        span = self._tracer.start_span(name, attributes=attributes)
-        outcome = _Outcome(span, "gen_ai.tool.call" if "gen_ai.tool.name" in attributes else "metier.operation", self)
-        try:
-            # Without the flags, the text of an exception goes into the span, and it may quote what a user wrote.
-            with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
+        # Without the flags, the text of an exception goes into the span, and it may quote what a user wrote.
+        with self._tracer.start_as_current_span(
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            outcome = _Outcome(span, "gen_ai.tool.name" in attributes, self.content)
+            try:
                 yield outcome
-        except BaseException as error:
-            outcome.error = outcome.error or type(error).__name__
-            raise
-        finally:
-            kept = ("metier.operation", "gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.operation.name")
-            labels = {key: attributes[key] for key in kept if key in attributes}
-            if outcome.error:
-                span.set_status(self._trace.StatusCode.ERROR)
-                span.set_attribute("error.type", outcome.error)
-                labels["error.type"] = outcome.error
-            span.end()
-            for histogram in (self._operations, *([self._tools] if "gen_ai.operation.name" in labels else [])):
-                histogram.record(time.perf_counter() - started, labels)
+            except BaseException as error:
+                outcome.error = outcome.error or type(error).__name__
+                raise
+            finally:
+                labels = {key: value for key, value in attributes.items() if key in _LABELS}
+                if outcome.error:
+                    span.set_status(self._trace.StatusCode.ERROR)
+                    span.set_attribute("error.type", outcome.error)
+                    labels["error.type"] = outcome.error
+                for histogram in (self._operations, *([self._tools] if "gen_ai.operation.name" in labels else [])):
+                    histogram.record(time.perf_counter() - started, labels)
 
 
 class _Outcome:
     """What the frames of an operation say of it, in its span. The first error is that of the operation."""
 
-    def __init__(self, span: "Span", prefix: str, telemetry: Telemetry) -> None:
-        self._span, self._prefix, self._content = span, prefix, telemetry.content
+    def __init__(self, span: "Span", of_tool: bool, content: bool) -> None:
+        self.set, self._of_tool, self._content = span.set_attribute, of_tool, content
+        self._prefix = "gen_ai.tool.call" if of_tool else "metier.operation"
         self.error, self._refused = "", False
-
-    def set(self, **attributes: "AttributeValue") -> None:
-        self._span.set_attributes(attributes)
 
     def watch(self, event: "Event", frame: "Frame", artifacts: Mapping[str, bytes]) -> None:
         kind = event.type
         self._refused |= kind == "skill_resource_refused"
-        for attribute, _, field in (entry.partition("=") for entry in _ATTRIBUTES.get(kind, ())):
-            self._span.set_attribute(f"metier.{attribute}", frame[field or attribute.rpartition(".")[2]])
-        if kind in _CONTENT:
-            self._add(f"metier.{_CONTENT[kind]}", frame.get(_CONTENT[kind].rpartition(".")[2]))
+        for attribute, _, field in (entry.partition("=") for entry in _ATTRIBUTES.get(kind, "").split()):
+            value = frame.get(field or attribute.rpartition(".")[2])
+            if attribute.startswith("+"):
+                self._add(f"metier.{attribute[1:]}", value)
+            else:
+                self.set(f"metier.{attribute}", value)
         if kind == "tool_started":
-            self._span.set_attribute("metier.run.grants", recorded_tools(frame.get("grants")))
+            self.set("metier.run.grants", recorded_tools(frame.get("grants")))
         elif kind == "session_called":
             given: Mapping[str, object] = frame["args"]
             if "by" in given:
-                self._span.set_attribute("metier.operation.by", str(given["by"]))
-            self._add(f"{self._prefix}.arguments", given.get("arguments") if "tool" in self._prefix else given)
+                self.set("metier.operation.by", str(given["by"]))
+            self._add(f"{self._prefix}.arguments", given.get("arguments") if self._of_tool else given)
         elif kind == "session_returned":
             if frame["status"] == "error":
                 self.error = self.error or str(frame.get("code") or "error")
-                if self.error in _REFUSALS and not self._refused:
-                    self._span.set_attribute("metier.refusal.reason", self.error)
+                if self.error in REFUSALS and not self._refused:
+                    self.set("metier.refusal.reason", self.error)
             self._add(f"{self._prefix}.result", from_utf8(artifacts.get(frame["output"], b"")))
 
     def _add(self, name: str, value: object) -> None:
         """Set an attribute that a user, a model or a skill wrote, if content is enabled."""
         if self._content and value not in (None, "", {}, []):
-            import json
-
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             more = len(text) - CONTENT_CHARACTERS
-            self._span.set_attribute(name, text if more <= 0 else f"{text[:-more]} [{more} characters left out]")
+            self.set(name, text if more <= 0 else f"{text[:-more]} [{more} characters left out]")

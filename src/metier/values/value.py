@@ -27,6 +27,8 @@ from typing import (
     Final,
     Literal,
     NamedTuple,
+    NotRequired,
+    Required,
     Union,
     cast,
     dataclass_transform,
@@ -241,7 +243,7 @@ def _is_scalar(hint: Any) -> bool:
 def schema_of(hint: Any) -> JsonObject:
     """The JSON Schema of a type: of a `Value`, or of anything that stands in one."""
     origin, inside = get_origin(hint), get_args(hint)
-    if origin is Annotated:
+    if origin in (Annotated, NotRequired, Required):
         return schema_of(inside[0]) | _bounds(inside[1:])
     if origin is Literal:
         return {"enum": list(inside)}

@@ -28,12 +28,13 @@ from metier.session.session import Session
 from metier.surfaces.chat import model_choice
 from metier.surfaces.chat.chat_store import ChatBusy, ChatStore, Head, NoSuchChat, close
 from metier.surfaces.chat.items import AskItem, ChoiceItem, FileItem, Item, UserItem, files_of, in_use
-from metier.surfaces.chat.live import TurnMessage, Wakeup, begun, ended, idle
+from metier.surfaces.chat.live import TurnMessage, begun, ended, idle
 from metier.surfaces.chat.model_choice import KeptModels, ModelChoice
 from metier.values.skill import Skill
 
 if TYPE_CHECKING:
     from metier.surfaces.chat.turn import Turn
+    from metier.surfaces.web.sse import Subscriber
 
 __all__ = ["ChatBusy", "Chats", "NoSuchChat"]
 
@@ -266,7 +267,7 @@ class Chats:
             chosen += [name for name in hits if name in known and name not in chosen][: limit - len(chosen)]
         return [{"name": name, "command": known[name][0], "description": known[name][1].description} for name in chosen]
 
-    async def watch(self, chat_id: str, wakeup: Wakeup, after: int = -1) -> AsyncGenerator[TurnMessage | None]:
+    async def watch(self, chat_id: str, wakeup: "Subscriber", after: int = -1) -> AsyncGenerator[TurnMessage | None]:
         """Follow a chat as long as its page is open: every turn, whichever process runs it, and files in between.
 
         `after` is the position in the chat's stream up to which the page has the items.
@@ -300,7 +301,7 @@ class Chats:
             if self.turn(chat_id) is None and not await wakeup.wait():
                 yield None
 
-    async def follow(self, chat_id: str, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+    async def follow(self, chat_id: str, wakeup: "Subscriber") -> AsyncGenerator[TurnMessage | None]:
         """Follow the turn of a chat, whichever process runs it; ends at once if none is running.
 
         `wakeup` must be woken by new events in the stream of the chat. `None` means that a heartbeat is due.

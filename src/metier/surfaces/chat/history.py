@@ -10,7 +10,6 @@ of skills that would be lost are put back, because the session counts them as lo
 
 import contextlib
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
@@ -36,6 +35,7 @@ from pydantic_ai.tools import ToolDefinition
 from metier.errors import StoreError
 from metier.files.media import image_type, text_of
 from metier.files.shapes import as_table
+from metier.files.text import fenced
 from metier.session.tools import Tool
 from metier.surfaces.chat.items import FILE_CHARACTERS, FileItem, Item, TextItem, ToolItem, UserItem, in_use
 from metier.values.skill import wire_name
@@ -242,7 +242,7 @@ def told(files: Sequence[FileItem], known: Mapping[str, FileText], most: int) ->
             continue
         shown = text.start[:left]
         left -= len(shown)
-        lines = [f"{line} Its text:]", *_fenced(shown)] if shown else [f"{line}]"]
+        lines = [f"{line} Its text:]", fenced(shown)] if shown else [f"{line}]"]
         if len(shown) < text.characters:
             one = f"a file is shown up to {FILE_CHARACTERS:,} characters"
             all_of_them = f"the files of a message are shown up to {most:,} characters in all"
@@ -252,12 +252,6 @@ def told(files: Sequence[FileItem], known: Mapping[str, FileText], most: int) ->
             )
         by_item[item.id] = "\n".join(lines)
     return by_item
-
-
-def _fenced(text: str) -> list[str]:
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [fence, text.removesuffix("\n"), fence]
 
 
 def with_images(

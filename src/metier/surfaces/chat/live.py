@@ -8,10 +8,11 @@ or `metier policy` holds at once, so a question that a rule now covers is closed
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from metier.errors import MetierError
 from metier.policy.asking import UNANSWERED
@@ -21,6 +22,9 @@ from metier.surfaces.chat.chat_store import ChatStore, Status
 from metier.surfaces.chat.items import AskItem, ChoiceItem, Item, TextItem
 from metier.values.results import AmbiguousMention
 from metier.values.skill import Skill
+
+if TYPE_CHECKING:
+    from metier.surfaces.web.sse import Subscriber
 
 KEEP_SECONDS: Final = 1.0
 """How soon an item is stored that need not be stored at once, such as the growing text of an answer."""
@@ -57,26 +61,9 @@ def begun(started_ms: int) -> TurnMessage:
     return TurnMessage("start", {"status": "running", "elapsed_ms": max(0, system_clock() - started_ms)})
 
 
-class Wakeup(Protocol):
-    """How one follower waits. It belongs to the event loop of the turn."""
-
-    @property
-    def ending(self) -> bool:
-        """Whether the server ends, and the follower should stop."""
-        ...
-
-    def wake(self) -> None:
-        """End the wait: there may be something new."""
-        ...
-
-    async def wait(self) -> bool:
-        """Wait for `wake`. Return false if there was none for so long that the client should hear a heartbeat."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Follower:
-    wakeup: Wakeup
+    wakeup: "Subscriber"
     messages: list[TurnMessage] = field(default_factory=list[TurnMessage])
 
     def tell(self, message: TurnMessage) -> None:
@@ -86,24 +73,15 @@ class _Follower:
     def take(self) -> list[TurnMessage]:
         """What is to be told. Texts for one item are joined: a follower that is slow hears less often, not later."""
         taken: list[TurnMessage] = []
-        pieces: list[str] = []
-        for message in self.messages:
-            last = taken[-1] if taken else None
-            if message.event == "delta" and last and last.event == "delta" and last.data["id"] == message.data["id"]:
-                pieces.append(str(message.data["text"]))
-                continue
-            _join(taken, pieces)
-            taken.append(message)
-        _join(taken, pieces)
+        grown = itertools.groupby(self.messages, lambda one: one.data["id"] if one.event == "delta" else None)
+        for item, messages in grown:
+            if item is None:
+                taken += messages
+            else:
+                text = "".join(str(one.data["text"]) for one in messages)
+                taken.append(TurnMessage("delta", {"id": item, "text": text}))
         self.messages = []
         return taken
-
-
-def _join(taken: list[TurnMessage], pieces: list[str]) -> None:
-    if pieces:
-        last = taken[-1].data
-        taken[-1] = TurnMessage("delta", {"id": last["id"], "text": "".join((str(last["text"]), *pieces))})
-        pieces.clear()
 
 
 class LiveTurn:
@@ -119,7 +97,7 @@ class LiveTurn:
         self._soon: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    async def follow(self, wakeup: Wakeup) -> AsyncGenerator[TurnMessage | None]:
+    async def follow(self, wakeup: "Subscriber") -> AsyncGenerator[TurnMessage | None]:
         """Every item as it is now, then every change, then the end; `None` when a heartbeat is due."""
         follower = _Follower(wakeup, [TurnMessage("item", item.as_dict()) for item in self.items])
         if self._last is not None:

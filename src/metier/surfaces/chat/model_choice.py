@@ -7,7 +7,6 @@ address given with it. Invariant: a key is in memory and in the keyring only, an
 """
 
 import hashlib
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from metier.errors import ConfigError, MetierError, StateConflict
-from metier.files.addresses import is_public, parse_address
+from metier.errors import ConfigError, MetierError
+from metier.files.addresses import is_loopback, is_public, parse_address
 from metier.record.store import Store
 from metier.running.secrets.storage import SecretStorage, find_keyring
 
@@ -80,7 +79,7 @@ class ModelChoice:
     @property
     def local(self) -> bool:
         """Whether the model runs on this machine."""
-        return _is_loopback(urlsplit(self.base_url).hostname or "")
+        return is_loopback(urlsplit(self.base_url).hostname or "")
 
 
 def configured(table: Mapping[str, object], env: Mapping[str, str] | None = None) -> ModelChoice:
@@ -136,7 +135,7 @@ def refuse_address(base_url: str) -> None:
         return
     parts = urlsplit(base_url)
     host = parts.hostname or ""
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     if parts.scheme != "https":
         raise ConfigError(
@@ -207,15 +206,6 @@ def _with_key(choice: ModelChoice, key: str) -> ModelChoice:
     return replace(choice, base_url=base_url, key=key if choice.provider != "offline" else "")
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 # --- over restarts ---
 
 
@@ -244,14 +234,7 @@ class KeptModels:
     def keep(self, choice: ModelChoice) -> None:
         """Keep the choice for all chats, and its key where there is a keyring."""
         self.keep_key(choice)
-        value = {**choice.kept(), "over": _full_name(self._own)}
-        while True:
-            document = self._store.load_state(CHOICE, CHOICE)
-            try:
-                self._store.save_state(CHOICE, CHOICE, value, document.version if document is not None else 0)
-                return
-            except StateConflict:
-                continue
+        self._store.save_state(CHOICE, CHOICE, {**choice.kept(), "over": _full_name(self._own)})
 
     def keep_key(self, choice: ModelChoice) -> bool:
         """Keep a key in the keyring. Return whether it will be there after a restart."""

@@ -12,12 +12,11 @@ without the capability are not asked; the rule for that is the policy's.
 """
 
 import contextlib
-import functools
 import json
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from typing import Final
 
@@ -88,24 +87,21 @@ def asking(
     Yields a result to return instead of making the call, if the client has to answer first. `questions` says what the
     call would ask, and `responses` are the client's answers so far.
     """
-    ask: Ask | None = None
     missing: dict[str, types.InputRequest] = {}
-    if can_ask(client):
-        if _repeats_calls(client):
-            given = responses or {}
-            missing = {key: _form(one) for one in questions() if (key := _key(one)) not in given}
-            ask = functools.partial(_given, given)
-        else:
-            ask = functools.partial(_ask_now, client, call)
-    token = _current.set(ask)
+    given, repeats = responses or {}, _repeats_calls(client)
+    if repeats and can_ask(client):
+        missing = {key: _form(one) for one in questions() if (key := _key(one)) not in given}
+
+    def ask(request: Request) -> str:
+        if repeats:
+            return _said(given.get(_key(request)))
+        return anyio.from_thread.run(_elicit, client, call, request)
+
+    token = _current.set(ask if can_ask(client) else None)
     try:
         yield types.InputRequiredResult(input_requests=missing) if missing else None
     finally:
         _current.reset(token)
-
-
-def _ask_now(client: ServerSession, call: types.RequestId | None, request: Request) -> str:
-    return anyio.from_thread.run(_elicit, client, call, request)
 
 
 async def _elicit(client: ServerSession, call: types.RequestId | None, request: Request) -> str:
@@ -115,10 +111,6 @@ async def _elicit(client: ServerSession, call: types.RequestId | None, request: 
         except Exception:  # noqa: BLE001 - whatever a client does wrong, it did not say yes
             _LOG.info("a client did not answer a question", exc_info=True)
     return UNANSWERED
-
-
-def _given(responses: Mapping[str, object], request: Request) -> str:
-    return _said(responses.get(_key(request)))
 
 
 def _said(result: object) -> str:

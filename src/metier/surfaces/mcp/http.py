@@ -63,10 +63,10 @@ def http_app(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     watch: bool = True,
-    page_size: int | None = None,
+    page_size: int = PAGE,
 ) -> HttpApp:
     """The server over streamable HTTP. Loopback is allowed at any port; `hosts` and `origins` allow others."""
-    server = McpServer(app, watch=watch, page_size=PAGE if page_size is None else page_size)
+    server = McpServer(app, watch=watch, page_size=page_size)
     local = [name for host in LOOPBACK for name in (host, f"{host}:*")]
     pages = [f"{scheme}://{name}" for scheme in ("http", "https") for name in local]
     return HttpApp(server, (*local, *hosts), (*pages, *origins))

@@ -11,12 +11,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Self, TypedDict, TypeGuard, cast
+from typing import Annotated, Any, Final, Self, TypedDict, TypeGuard
 
 from metier import limits
 from metier.app import App
 from metier.errors import BadArguments, MetierError, StoreError
 from metier.files.json_text import parse_json
+from metier.files.shapes import as_table, is_list, is_table
 from metier.files.text import without_torn
 from metier.policy.asking import UNANSWERED, Approve
 from metier.policy.question import Question
@@ -57,10 +58,6 @@ def read_message(text: str | bytes) -> object:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"not JSON: {error}") from error
-
-
-def is_object(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def is_id(value: object) -> TypeGuard[str | float]:
@@ -108,12 +105,10 @@ class Questions:
 
     def take(self, response: JsonObject) -> None:
         """Take a client's response. One that comes too late, or to no question, is ignored."""
-        result = response.get("result")
-        said = cast("JsonObject", result).get("answer") if is_object(result) else None
-        id_ = response.get("id")
+        said, id_ = as_table(response.get("result")).get("answer"), response.get("id")
         with self._lock:
             if isinstance(id_, str) and id_ in self._open:
-                self._open[id_].put(said if said in CHOICES else "no")
+                self._open[id_].put(str(said) if said in CHOICES else "no")
 
     def end(self) -> None:
         """No more answers come."""
@@ -121,18 +116,6 @@ class Questions:
             self._ended = True
             for answer in self._open.values():
                 answer.put(UNANSWERED)
-
-
-class Approval:
-    """The `approve` of a session whose client is asked."""
-
-    def __init__(self, questions: Questions, seconds: int) -> None:
-        self._questions, self._seconds = questions, seconds
-        self.session_id = ""
-
-    def __call__(self, request: Request) -> str:
-        given: JsonObject = request.as_dict() | {"choices": CHOICES, "question": Question.of(request).as_dict()}
-        return self._questions.ask({"session_id": self.session_id, **given}, self._seconds)
 
 
 # --- the dispatcher ---
@@ -171,17 +154,16 @@ class Dispatcher:
 
     def answer(self, message: object) -> str | None:
         """The answer to a message or a batch that was read, as one line."""
-        if not isinstance(message, list):
+        if not is_list(message):
             answer = self._answer(message)
             return one_line(answer) if answer is not None else None
-        batch = cast("list[object]", message)
-        if not batch or len(batch) > BATCH:
+        if not message or len(message) > BATCH:
             return one_line(error_answer(None, RpcError(INVALID_REQUEST, f"a batch has 1 to {BATCH} messages")))
-        answers = [answer for one in batch if (answer := self._answer(one)) is not None]
+        answers = [answer for one in message if (answer := self._answer(one)) is not None]
         return one_line(answers) if answers else None
 
     def _answer(self, message: object) -> JsonObject | None:
-        known = cast("JsonObject", message).get("id") if is_object(message) else None
+        known = as_table(message).get("id")
         id_ = known if is_id(known) else None
         try:
             method, params, wanted = _request(message)
@@ -225,27 +207,30 @@ class Dispatcher:
         """Open a session. With `asks`, this client is asked what policy wants to have confirmed, unless the app is."""
         if asks and self.questions is None:
             raise RpcError(INVALID_PARAMS, "asks: this connection has no way to ask; use `metier rpc`")
-        questions = self.questions if asks and self.app.approve is None else None
-        approve = Approval(questions, seconds) if questions is not None else None
+        if not asks or self.questions is None or self.app.approve is not None:
+            return self.app.session(id_, tools=tools, surface=self.surface, **given)
+        ask = self.questions.ask
+
+        def approve(request: Request) -> str:
+            shown: JsonObject = request.as_dict() | {"choices": CHOICES, "question": Question.of(request).as_dict()}
+            return ask({"session_id": session.id, **shown}, seconds)
+
         session = self.app.session(id_, approve=approve, tools=tools, surface=self.surface, **given)
-        if approve is not None:
-            approve.session_id = session.id
-            self._asking[session.id] = (approve, tools)
+        self._asking[session.id] = (approve, tools)
         return session
 
 
 def _request(message: object) -> tuple[str, Params, bool]:
-    if not is_object(message):
+    if not is_table(message):
         raise RpcError(INVALID_REQUEST, "a message is a JSON object")
-    given = cast("JsonObject", message)
-    method, params = given.get("method"), given.get("params", {})
-    if given.get("jsonrpc") != "2.0" or not isinstance(method, str):
+    method, params = message.get("method"), message.get("params", {})
+    if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, 'a message has "jsonrpc": "2.0" and a method')
-    if given.get("id") is not None and not is_id(given["id"]):
+    if message.get("id") is not None and not is_id(message["id"]):
         raise RpcError(INVALID_REQUEST, "an id is text or a number")
-    if not isinstance(params, dict):
+    if not is_table(params):
         raise RpcError(INVALID_PARAMS, "params must be an object with named values")
-    return method, cast("Params", params), "id" in given
+    return method, params, "id" in message
 
 
 def _rpc_error(error: MetierError) -> RpcError:

@@ -11,6 +11,7 @@ from typing import IO, Final, cast
 
 from metier.app import CHANGED, App
 from metier.catalog.watch import News, Watcher
+from metier.files.shapes import as_table, is_list
 from metier.surfaces.rpc import (
     INTERNAL_ERROR,
     MESSAGE_BYTES,
@@ -18,11 +19,9 @@ from metier.surfaces.rpc import (
     Questions,
     RpcError,
     error_answer,
-    is_object,
     one_line,
     read_message,
 )
-from metier.values.skill import JsonObject
 
 BACKLOG: Final = 16
 """Messages that are read before the ones ahead of them are answered."""
@@ -95,14 +94,14 @@ class _Connection:
         except RpcError as error:
             self._inbox.put(error)
             return
-        batch = cast("list[object]", message) if isinstance(message, list) else [message]
+        batch = message if is_list(message) else [message]
         calls = [one for one in batch if not self._is_answer(one)]
         if calls or not batch:
-            self._inbox.put(calls if isinstance(message, list) else calls[0])
+            self._inbox.put(calls if is_list(message) else calls[0])
 
     def _is_answer(self, message: object) -> bool:
         """Whether a message is the client's answer to a question, which is taken at once."""
-        given = cast("JsonObject", message) if is_object(message) else {}
+        given = as_table(message)
         if "method" in given or not ("result" in given or "error" in given):
             return False
         self.questions.take(given)

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -47,21 +47,7 @@ from metier.surfaces.chat.model_choice import ModelUnavailable, UnconfirmedAddre
 from metier.surfaces.rpc import BeginOptions, Dispatcher, UsageQuery, closed_schema
 from metier.surfaces.web import chat, pages
 from metier.surfaces.web.access import Access
-from metier.surfaces.web.endpoints import (
-    JSON,
-    BadRequest,
-    Endpoint,
-    ErrorTold,
-    NotFound,
-    Problem,
-    RequestRefused,
-    ServerBusy,
-    answer,
-    document,
-    query,
-    refusal,
-    whole,
-)
+from metier.surfaces.web.endpoints import JSON, Endpoint, ErrorTold, Problem, answer, document, query, refusal, whole
 from metier.surfaces.web.guard import Gate, Guard
 from metier.surfaces.web.mcp_mount import McpMount
 from metier.surfaces.web.site import ServedCatalog, Site, encode
@@ -88,13 +74,7 @@ class Health(Value, kw_only=True):
     error: ErrorTold | None = None
 
 
-@Endpoint(
-    "GET",
-    "/healthz",
-    "Whether the server answers, and its store takes events",
-    answers=Health,
-    open=True,
-)
+@Endpoint("GET", "/healthz", "Whether the server answers, and its store takes events", answers=Health, open=True)
 async def health(site: Site, request: Request, given: None) -> Response:
     trouble = await site.store_health.trouble()
     if trouble is None:
@@ -141,7 +121,7 @@ def show_skill(site: Site, request: Request, given: None) -> object:
 def search(site: Site, request: Request, given: None) -> object:
     wanted = query(request, "q")
     if wanted is None:
-        raise BadRequest("the query parameter q is missing")
+        raise Problem(400, "the query parameter q is missing")
     limit, scope = whole("limit", query(request, "limit")), query(request, "scope")
     skills = site.app.skills()
     site.app.policy(skills).enforce(PolicyRequest("skill_search"), None, by="user")
@@ -161,13 +141,13 @@ def count_usage(site: Site, request: Request, given: None) -> object:
         key: value for key in UsageQuery.__annotations__ if (value := query(request, key)) is not None
     }
     if wrong := mismatch(wanted, schema_of(UsageQuery), ""):
-        raise BadRequest(wrong)
+        raise Problem(400, wrong)
     if "session" in wanted:
         _find(site, wanted["session"])
     try:
         return usage(site.app.store, **wanted).as_dict()
     except BadArguments as error:
-        raise RequestRefused(error.message) from error
+        raise Problem(422, error.message) from error
 
 
 # --- sessions ---
@@ -179,7 +159,7 @@ def _session(site: Site, request: Request) -> Session:
 
 
 def _find(site: Site, session_id: str) -> str:
-    """Return the id if the session exists, else raise `NotFound`. Opens and records nothing."""
+    """Return the id if the session exists, else raise a `Problem`. Opens and records nothing."""
     try:
         known = site.app.exists(check_name(session_id, "the session id"))
     except StoreError as error:
@@ -187,7 +167,7 @@ def _find(site: Site, session_id: str) -> str:
         if error.reason != "invalid":
             raise
     if not known:
-        raise NotFound(f"there is no session {session_id[:100]!r}")
+        raise Problem(404, f"there is no session {session_id[:100]!r}")
     return session_id
 
 
@@ -195,12 +175,9 @@ class Begun(Value):
     session_id: str
 
 
-class _ToolNamed(TypedDict):
+class ToolCall(TypedDict):
     tool: str
-
-
-class ToolCall(_ToolNamed, total=False):
-    args: JsonObject
+    args: NotRequired[JsonObject]
 
 
 class CallAnswer(Value, kw_only=True):
@@ -231,29 +208,18 @@ def begin(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
         return Begun(site.app.session(surface="http", **given).id)
     except BadArguments as error:  # each field fits, but not one with another
-        raise RequestRefused(error.message) from error
+        raise Problem(422, error.message) from error
 
 
-@Endpoint(
-    "POST",
-    "/api/sessions/{session_id}/call",
-    "Answer a model's tool call",
-    body=ToolCall,
-    answers=CallAnswer,
-)
+@Endpoint("POST", "/api/sessions/{session_id}/call", "Answer a model's tool call", body=ToolCall, answers=CallAnswer)
 def call(site: Site, request: Request, given: dict[str, Any]) -> object:
     result = _session(site, request).call(given["tool"], given.get("args", {}))
     if result.code == BUSY:
-        raise ServerBusy(result.text)
+        raise Problem(503, result.text)
     return CallAnswer(ok=result.ok, code=result.code, text=result.text, result=result.as_dict())
 
 
-@Endpoint(
-    "POST",
-    "/api/sessions/{session_id}/state",
-    "What the session knows, as data",
-    answers=StateShown,
-)
+@Endpoint("POST", "/api/sessions/{session_id}/state", "What the session knows, as data", answers=StateShown)
 def state(site: Site, request: Request, given: None) -> object:
     return _session(site, request).state()
 
@@ -274,7 +240,7 @@ def events(site: Site, request: Request, given: None) -> object:
     after = max(-1, min(after, _AFTER))
     limit = whole("limit", query(request, "limit"))
     if limit is not None and not 0 < limit <= _AFTER:
-        raise BadRequest("limit must be at least 1")
+        raise Problem(400, "limit must be at least 1")
     _find(site, session_id)
     if EVENT_STREAM in request.headers.get("accept", "") and request.method == "GET":
         return respond(site.feed.frames(session_id, after))
@@ -391,13 +357,7 @@ class Application(Starlette):
         self.mcp_mount.end()
 
 
-def build(
-    app: App,
-    gate: Gate | None = None,
-    *,
-    runs: int = RUNS,
-    watch: bool = True,
-) -> Application:
+def build(app: App, gate: Gate | None = None, *, runs: int = RUNS, watch: bool = True) -> Application:
     """Build the ASGI application. It runs up to `runs` scripts at a time.
 
     Without a gate, everyone who connects may use it; a gate with a token asks for the token. With `watch`, the catalog

@@ -6,7 +6,7 @@ A client may leave: the turn continues, and `GET .../stream` joins it again, thr
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, cast
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -21,7 +21,7 @@ from metier.surfaces.chat.chat_store import LABEL_CHARACTERS, LISTED
 from metier.surfaces.chat.engine import MESSAGE_CHARACTERS
 from metier.surfaces.chat.model_choice import ModelChoice, Provider
 from metier.surfaces.web import sse
-from metier.surfaces.web.endpoints import JSON, Conflict, Endpoint, NotFound, RequestRefused, query
+from metier.surfaces.web.endpoints import JSON, Endpoint, Problem, query
 from metier.surfaces.web.site import Site, encode
 from metier.values.results import Choice
 from metier.values.value import Count, JsonObject, Name, Value
@@ -83,12 +83,9 @@ class ChangedLabel(TypedDict, total=False):
     pinned: bool
 
 
-class _Text(TypedDict):
+class SentMessage(TypedDict):
     text: str
-
-
-class SentMessage(_Text, total=False):
-    replaces: str | None
+    replaces: NotRequired[str | None]
 
 
 class GivenAnswer(TypedDict):
@@ -111,11 +108,8 @@ class ModelShown(TypedDict):
     offline: bool
 
 
-class _OfProvider(TypedDict):
-    provider: Provider
-
-
-class NamedModel(_OfProvider, total=False):
+class NamedModel(TypedDict, total=False):
+    provider: Required[Provider]
     model: str | None
     base_url: str | None
     api_key: str | None
@@ -147,12 +141,7 @@ def _id(request: Request) -> str:
 # --- chats ---
 
 
-@Endpoint(
-    "GET",
-    "/api/chats",
-    "The chats, the most recently used first",
-    answers=ListedChats,
-)
+@Endpoint("GET", "/api/chats", "The chats, the most recently used first", answers=ListedChats)
 def list_chats(site: Site, request: Request, given: None) -> object:
     chats = [
         ListedChat(
@@ -200,7 +189,7 @@ def change_chat(site: Site, request: Request, given: dict[str, Any]) -> object:
     if "title" in given:
         changes["title"] = title = " ".join(str(given["title"]).split())
         if len(title) > LABEL_CHARACTERS:
-            raise RequestRefused(f"a title may have at most {LABEL_CHARACTERS} characters")
+            raise Problem(422, f"a title may have at most {LABEL_CHARACTERS} characters")
     label = site.chats.store.change(_id(request), **changes)
     return ChatLabel(str(label.get("title", "")), bool(label.get("pinned")))
 
@@ -228,9 +217,9 @@ def restore_chat(site: Site, request: Request, given: None) -> None:
 async def send_message(site: Site, request: Request, given: dict[str, Any]) -> Response:
     text: str = given["text"]
     if not text.strip():
-        raise RequestRefused("the message is empty")
+        raise Problem(422, "the message is empty")
     if len(text) > MESSAGE_CHARACTERS:
-        raise RequestRefused(f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
+        raise Problem(422, f"a message may have at most {MESSAGE_CHARACTERS:,} characters")
     return await _begin(site, _id(request), text, given.get("replaces") or "")
 
 
@@ -243,7 +232,7 @@ async def _begin(site: Site, chat_id: str, text: str | None, replaces: str = "")
     try:
         turn = await site.chats.start(chat_id, text, replaces)
     except BadArguments as error:
-        raise RequestRefused(str(error)) from error
+        raise Problem(422, str(error)) from error
     return _stream(site, "", turn.live.follow)  # the turn runs here and wakes its followers itself
 
 
@@ -276,7 +265,7 @@ async def stop(site: Site, request: Request, given: None) -> None:
 )
 async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> None:
     if not await site.chats.answer(_id(request), request.path_params["ask_id"], given["answer"]):
-        raise Conflict("this question does not wait for an answer")
+        raise Problem(409, "this question does not wait for an answer")
 
 
 @Endpoint(
@@ -288,7 +277,7 @@ async def answer_ask(site: Site, request: Request, given: dict[str, Any]) -> Non
 )
 async def pick_skill(site: Site, request: Request, given: dict[str, Any]) -> None:
     if not await site.chats.answer(_id(request), request.path_params["choice_id"], given.get("skill_id") or ""):
-        raise Conflict("no choice with this skill waits for an answer")
+        raise Problem(409, "no choice with this skill waits for an answer")
 
 
 # --- the model ---
@@ -341,12 +330,7 @@ async def list_models(site: Site, request: Request, given: dict[str, Any]) -> ob
 
 
 @Endpoint(
-    "POST",
-    "/api/model/test",
-    "Whether a model answers",
-    body=NamedModel,
-    answers=ToldMessage,
-    refusals=_UNCONFIRMED,
+    "POST", "/api/model/test", "Whether a model answers", body=NamedModel, answers=ToldMessage, refusals=_UNCONFIRMED
 )
 async def test_model(site: Site, request: Request, given: dict[str, Any]) -> object:
     try:
@@ -387,7 +371,7 @@ def add_file(site: Site, request: Request, given: bytes) -> object:
     try:
         return site.chats.add_file(request.path_params["chat_id"], query(request, "name") or "", given).as_dict()
     except (BadArguments, ResourceError) as error:
-        raise RequestRefused(str(error)) from error
+        raise Problem(422, str(error)) from error
 
 
 @Endpoint(
@@ -411,7 +395,7 @@ def fetch_file(site: Site, request: Request, given: None) -> Response:
     found = made_files(site.app.store, session) if is_digest(digest) else ()
     file = next((one for one in found if one.digest == digest), None)
     if file is None:
-        raise NotFound("no script of this session made such a file")
+        raise Problem(404, "no script of this session made such a file")
     name = quote(file.path.rpartition("/")[2], safe="")
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",

@@ -32,42 +32,19 @@ class ErrorAnswer(Value):
     error: ErrorTold
 
 
+_CODES: Final = {400: "INVALID_PARAM", 404: "NOT_FOUND", 409: "CONFLICT", 422: "INVALID_PARAM", 503: "BUSY"}
+
+
 class Problem(Exception):
-    """A request that cannot be answered: the status, a stable code, and a message that says what to do."""
+    """A request that cannot be answered: the status, a stable code, and a message that says what to do.
 
-    status, code = 400, "INVALID_PARAM"
+    400 does not fit the endpoint. 422 is well-formed and cannot be done. With 404 there is no such thing, with 409 its
+    state does not allow it, and with 503 the same request may succeed later.
+    """
 
-    def __init__(self, message: str) -> None:
-        self.message = message
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.code, self.message = status, _CODES[status], message
         super().__init__(message)
-
-
-class BadRequest(Problem):
-    """The request does not fit the endpoint."""
-
-
-class RequestRefused(Problem):
-    """The request is well-formed but cannot be done."""
-
-    status = 422
-
-
-class NotFound(Problem):
-    """The resource named in the URL does not exist."""
-
-    status, code = 404, "NOT_FOUND"
-
-
-class Conflict(Problem):
-    """The state of the thing does not allow the request."""
-
-    status, code = 409, "CONFLICT"
-
-
-class ServerBusy(Problem):
-    """The server is busy. The same request may succeed later."""
-
-    status, code = 503, "BUSY"
 
 
 Handler = Callable[[Site, Request, Any], object]
@@ -162,7 +139,7 @@ def query(request: Request, key: str) -> str | None:
     """A query parameter, or `None`."""
     given = request.query_params.getlist(key)
     if len(given) > 1:
-        raise BadRequest(f"{key} is given several times")
+        raise Problem(400, f"{key} is given several times")
     return given[0] if given else None
 
 
@@ -176,7 +153,7 @@ def whole(key: str, given: str | None) -> int | None:
         return None
     digits = given.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise BadRequest(f"{key} must be a whole number")
+        raise Problem(400, f"{key} must be a whole number")
     return int(given)
 
 
@@ -184,7 +161,7 @@ async def raw_body(request: Request) -> bytes:
     try:
         return await request.body()
     except ClientDisconnect as error:
-        raise BadRequest("the body was cut off") from error
+        raise Problem(400, "the body was cut off") from error
 
 
 async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
@@ -197,12 +174,12 @@ async def json_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         if not data.isascii() or b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise BadRequest("the body holds half a surrogate pair; send whole characters") from error
+        raise Problem(400, "the body holds half a surrogate pair; send whole characters") from error
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
+        raise Problem(400, f"the body is not JSON: {error}") from error
     wrong = mismatch(value, endpoint.body or {}, "the body")
     if wrong:
-        raise BadRequest(wrong)
+        raise Problem(400, wrong)
     body: Schema = endpoint.body or {}
     properties: Mapping[str, Schema] = body.get("properties", {})
     return {key: counted(item, properties.get(key, {})) for key, item in cast("dict[str, Any]", value).items()}

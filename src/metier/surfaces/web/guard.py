@@ -5,7 +5,6 @@ rebinding). The Origin header, if a browser sends one, must be the server's own.
 health check needs the token, and a body has a limit. Who may send how much how fast is for a proxy in front to say.
 """
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metier import limits
 from metier.errors import ConfigError, StoreError
+from metier.files.addresses import is_loopback
 from metier.surfaces.web.access import Access
 
 BODY_BYTES: Final = 4 * limits.MIB
@@ -59,16 +59,6 @@ class Gate:
                 raise ConfigError(f"{name!r} is not a host name", key="name", hint="give it without a port")
         own = f"[{host}]" if ":" in host else host
         return cls(hosts=LOOPBACK.union(name.lower() for name in (own, *names) if name), token=token)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _RequestRefused(Exception):

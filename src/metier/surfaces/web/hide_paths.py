@@ -8,10 +8,12 @@ Other text does not change.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import TypeVar, cast
 
 from metier.app import App
 from metier.files.shapes import is_items, is_table
+
+T = TypeVar("T")
 
 
 class PathHider:
@@ -21,14 +23,8 @@ class PathHider:
         self._app = app
         self.on = app.config.profile.resources.hide_paths
 
-    @overload
-    def __call__(self, value: str) -> str: ...
-    @overload
-    def __call__(self, value: Mapping[str, object]) -> Mapping[str, object]: ...
-    @overload
-    def __call__(self, value: object) -> object: ...
-    def __call__(self, value: object) -> object:
-        return _hidden(value, self._names()) if self.on else value
+    def __call__(self, value: T) -> T:
+        return cast("T", _hidden(value, self._names())) if self.on else value
 
     def _names(self) -> dict[str, str]:
         """Folders and their short names. The app keeps a catalog for every place that was asked for."""

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
+import anyio
+from anyio.abc import TaskStatus
 from starlette.types import Receive, Scope, Send
 
 from metier.app import App
@@ -62,20 +64,16 @@ class McpMount:
             yield
             return
         self._ending.clear()
-        ready = asyncio.Event()
-        task = asyncio.create_task(self._run(self._inner, ready))
-        waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        try:
-            yield
-        finally:
-            self.end()
-            await task
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._run, self._inner)
+            try:
+                yield
+            finally:
+                self.end()
 
-    async def _run(self, inner: "HttpApp", ready: asyncio.Event) -> None:
+    async def _run(self, inner: "HttpApp", *, task_status: TaskStatus[None]) -> None:
         async with inner.lifespan():
-            ready.set()
+            task_status.started()
             await self._ending.wait()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_SECONDS):

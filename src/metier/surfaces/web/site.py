@@ -5,15 +5,13 @@ or style is inline, as the Content-Security-Policy requires. The address of stat
 them, so a browser can cache them forever and still gets a new version at once.
 """
 
-import gzip
 import hashlib
 import json
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -23,6 +21,8 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from metier.app import App
 from metier.catalog.build import Catalog
@@ -41,14 +41,12 @@ from metier.surfaces.web.sse import EventFeed
 from metier.values.skill import Counts
 
 _HERE: Final = os.path.dirname(os.path.abspath(__file__))
+_STATIC: Final = os.path.join(_HERE, "static")
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 THEMES: Final = ("light", "dark")
-_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_COMPRESSED: Final = 1_000
-"""Answers of at least this many bytes are compressed."""
 
 _FIELDS: Final = 100
 """Fields of a form; no form here has as many."""
@@ -68,14 +66,18 @@ def encode(data: object) -> bytes:
     return utf8(_ENCODER.encode(data))
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A static file, read once."""
+class StaticFolder(StaticFiles):
+    """The static files, which a browser keeps as long as their address has the current version."""
 
-    content: bytes
-    packed: bytes
-    media_type: str
-    etag: str
+    def __init__(self, site: "Site") -> None:
+        super().__init__(directory=_STATIC)
+        self._site = site
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        current = scope["path_params"]["version"] == self._site.version
+        answer.headers["cache-control"] = "public, max-age=31536000, immutable" if current else "no-cache"
+        return answer
 
 
 class ServedCatalog(CatalogShown, kw_only=True):
@@ -129,37 +131,13 @@ class Site:
     # --- static files ---
 
     @cached_property
-    def assets(self) -> Mapping[str, Asset]:
-        folder = os.path.join(_HERE, "static")
-        found: dict[str, Asset] = {}
-        for name in sorted(os.listdir(folder)):
-            with open(os.path.join(folder, name), "rb") as stream:
-                content = stream.read()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            media_type = _TYPES[os.path.splitext(name)[1]]
-            found[name] = Asset(content, gzip.compress(content, 9, mtime=0), media_type, etag)
-        return found
-
-    @cached_property
     def version(self) -> str:
         """The digest of all static files, which is part of their addresses."""
-        return hashlib.sha256("".join(f"{n}{a.etag}" for n, a in self.assets.items()).encode()).hexdigest()[:12]
-
-    async def static(self, request: Request) -> Response:
-        asset = self.assets.get(request.path_params["name"])
-        if asset is None:
-            return Response(status_code=404)
-        current = request.path_params["version"] == self.version
-        headers = {
-            "etag": asset.etag,
-            "cache-control": "public, max-age=31536000, immutable" if current else "no-cache",
-            "vary": "accept-encoding",
-        }
-        if request.headers.get("if-none-match") == asset.etag:
-            return Response(status_code=304, headers=headers)
-        if _takes_gzip(request):
-            return Response(asset.packed, headers=headers | {"content-encoding": "gzip"}, media_type=asset.media_type)
-        return Response(asset.content, headers=headers, media_type=asset.media_type)
+        digest = hashlib.sha256()
+        for name in sorted(os.listdir(_STATIC)):
+            with open(os.path.join(_STATIC, name), "rb") as stream:
+                digest.update(stream.read())
+        return digest.hexdigest()[:12]
 
     # --- pages ---
 
@@ -174,7 +152,7 @@ class Site:
         )
         filters: dict[str, Callable[..., object]] = {
             "visible": visible,
-            "block": _block,
+            "block": partial(visible, lines=True),
             "markdown": _markdown,
             "answer": _answer,
             "size": size,
@@ -205,7 +183,8 @@ class Site:
             reads_once=config.profile.catalog.refresh == "start",
             **{"locked": bool(self.access.token), **given},  # whether people sign in, and so can sign out
         )
-        return html(request, self.hide_paths(text), status)
+        headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "cookie"}
+        return Response(utf8(self.hide_paths(text)), status, headers, "text/html")
 
     def error(
         self, request: Request, status: int, title: str, message: str, way_out: str = "", **given: object
@@ -244,20 +223,6 @@ def _refusal(error: MetierError) -> tuple[int, str, str, str]:
     return status, title, str(error), ""
 
 
-def html(request: Request, text: str, status: int = 200) -> Response:
-    """An HTML answer with the headers of a page."""
-    content = utf8(text)
-    headers = {"content-security-policy": CSP, "cache-control": "no-store", "vary": "accept-encoding, cookie"}
-    if len(content) >= _COMPRESSED and _takes_gzip(request):
-        content = gzip.compress(content, 5, mtime=0)
-        headers["content-encoding"] = "gzip"
-    return Response(content, status, headers, "text/html")
-
-
-def _takes_gzip(request: Request) -> bool:
-    return "gzip" in request.headers.get("accept-encoding", "")
-
-
 async def form(request: Request) -> dict[str, str]:
     """The fields of a form."""
     try:
@@ -283,10 +248,6 @@ def see_other(address: str) -> Response:
 
 
 # --- template filters ---
-
-
-def _block(text: object) -> str:
-    return visible(text, lines=True)
 
 
 def _markdown(text: str) -> Markup:

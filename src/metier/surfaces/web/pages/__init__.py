@@ -6,11 +6,20 @@ the store, as every other surface does.
 
 from typing import Final
 
-from starlette.routing import Route
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
 
 from metier.surfaces.web import login
-from metier.surfaces.web.pages import activity, catalog, chat, previews, prompts, rules, shortcuts, usage
-from metier.surfaces.web.site import Page, Site
+from metier.surfaces.web.pages import activity, catalog, chat, previews, prompts, rules, usage
+from metier.surfaces.web.site import Page, Site, StaticFolder
+
+
+def _shortcuts(site: Site, request: Request) -> Response:
+    return site.page(request, "shortcuts.html")
+
 
 _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/login", login.show),
@@ -30,7 +39,7 @@ _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("POST", "/skills/mode", catalog.switch),
     ("POST", "/skills/refresh", catalog.rescan),
     ("GET", "/skills/{name:path}", catalog.skill),
-    ("GET", "/shortcuts", shortcuts.show),
+    ("GET", "/shortcuts", _shortcuts),
     ("GET", "/rules", rules.index),
     ("POST", "/rules/revoke", rules.revoke),
     ("GET", "/prompt", prompts.prompt),
@@ -42,6 +51,7 @@ _PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
 )
 
 
-def routes(site: Site) -> list[Route]:
-    made = [Route(path, site.served(page), methods=[method]) for method, path, page in _PAGES]
-    return [Route("/static/{version}/{name}", site.static, methods=["GET"]), *made]
+def routes(site: Site) -> list[BaseRoute]:
+    packed = [Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6, thread_minimum_size=10_000)]
+    made = [Route(path, site.served(page), methods=[method], middleware=packed) for method, path, page in _PAGES]
+    return [Mount("/static/{version}", StaticFolder(site), middleware=packed), *made]

@@ -18,6 +18,7 @@ from metier.files.shapes import as_table, is_items, is_table
 from metier.hosts import profiles
 from metier.record.events import TYPES
 from metier.record.store import ENVELOPE, Frame
+from metier.record.usage import MEASURES
 from metier.skills import Skills
 from metier.surfaces.web.pages import usage
 from metier.surfaces.web.site import Site, seen_by, whole
@@ -66,12 +67,12 @@ def index(site: Site, request: Request) -> Response:
     return site.page(
         request,
         "activity/index.html",
-        sessions=[one for one in newest if skill in ("", *one.skills) and surface in ("", one.counted.surface)],
+        sessions=[one for one in newest if skill in ("", *one.skills) and surface in ("", one.surface)],
         counted=len(newest),
         total=total,
-        measures=usage.MEASURES,
+        measures=MEASURES,
         names=sorted({name for one in newest for name in one.skills}),
-        surfaces=sorted({one.counted.surface for one in newest if one.counted.surface}),
+        surfaces=sorted({one.surface for one in newest if one.surface}),
         skill=skill,
         surface=surface,
         store=site.app.store.location,

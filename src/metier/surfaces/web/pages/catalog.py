@@ -20,6 +20,7 @@ from metier.files import beneath
 from metier.files.shapes import is_items, is_table
 from metier.files.source import DiskFiles
 from metier.files.text import from_utf8
+from metier.record.usage import MEASURES
 from metier.skills import Skills
 from metier.surfaces.web.markdown import MARKDOWN_CHARACTERS, to_html
 from metier.surfaces.web.overview import KINDS, key_of, source_line
@@ -112,7 +113,7 @@ def skill(site: Site, request: Request) -> Response:
         diagnostics=[d for d in skills.diagnostics if d.path == skill.path],
         source_line=source_line,
         uses=[one for one in usage.newest(site.app.store)[0] if skill.name in one.skills],
-        measures=usage.MEASURES,
+        measures=MEASURES,
         fields=_fields(skill),
         many=len(skills) > MANY,
     )

@@ -5,6 +5,7 @@ page is seen, so that every page of a chat shows the same, whichever page or ser
 """
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -17,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metier.files.text import utf8, visible
+from metier.files.text import fenced, utf8, visible
 from metier.record.events import chat_stream
 from metier.record.writer import system_clock
 from metier.running.secrets.storage import find_keyring
@@ -158,13 +159,8 @@ def beside(found: Sequence[KnownChat]) -> ChatsBeside:
 def dated(found: Sequence[KnownChat], today: date | None = None) -> Iterator[DatedChats]:
     """Chats by their time, in the order in which they are given."""
     now = today or date.today()  # noqa: DTZ011 - the days of the person, who is mostly at this machine
-    groups: list[tuple[str, list[KnownChat]]] = []
-    for one in found:
-        label = "Pinned" if one[1].pinned else _day(one[1].updated_ms, now)
-        if not groups or groups[-1][0] != label:
-            groups.append((label, []))
-        groups[-1][1].append(one)
-    return (DatedChats(label, chats) for label, chats in groups)
+    by_time = itertools.groupby(found, lambda one: "Pinned" if one[1].pinned else _day(one[1].updated_ms, now))
+    return (DatedChats(label, list(chats)) for label, chats in by_time)
 
 
 def _day(ms: int, today: date) -> str:
@@ -288,6 +284,4 @@ def _paragraphs(head: Head, items: Sequence[Item]) -> Iterator[str]:
         elif line.text:
             yield f"> {visible(line.heading)}: {visible(line.text)}"
         if line.output:
-            longest = max((len(run) for run in re.findall(r"`+", line.output)), default=0)
-            fence = "`" * max(3, longest + 1)
-            yield f"{fence}\n{visible(line.output, lines=True).rstrip()}\n{fence}"
+            yield fenced(visible(line.output, lines=True).rstrip())
