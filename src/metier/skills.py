@@ -26,7 +26,6 @@ from metier.values.skill import SKILL_FILE, Changes, Counts, Diagnostic, Mode, R
 from metier.values.value import replace
 
 if TYPE_CHECKING:
-    from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
     from metier.policy.asking import Approve
     from metier.policy.decide import Policy
@@ -195,7 +194,7 @@ class Skills:
         with self._looking:
             return self._scan()
 
-    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+    def adopt(self, found: "Mapping[Skills, Catalog]") -> Changes:
         """`refresh` with what `look` just found, for a `Watcher`. It is not scanned again if it is still the latest."""
         return Changes() if self.profile.catalog.refresh == "start" else self._rescan(found.get(self))
 
