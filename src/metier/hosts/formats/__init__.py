@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from metier.errors import BadArguments, ConfigError, MetierError
+from metier.files.plugins import find as find_installed
 from metier.files.plugins import installed
 from metier.files.shapes import is_list
 from metier.values.results import Loaded, Prompt, ToolResult
@@ -268,13 +269,7 @@ def plugin_profile(name: str) -> str:
 
 
 def _plugin_formats(name: str) -> HostFormats | None:
-    import importlib
-
-    try:
-        module = importlib.import_module(plugins()[name])
-    except ImportError as error:
-        raise ConfigError(f"the formats of the host {name!r} cannot be imported: {error}", key="profile") from error
-    return cast("HostFormats | None", getattr(module, "FORMATS", None))
+    return cast("HostFormats | None", getattr(find_installed("metier.hosts", name), "FORMATS", None))
 
 
 # --- by profile ---
