@@ -5,6 +5,7 @@
 yours joins through the entry point group `metier.hosts`. Formats are pure: they get values and return values.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
@@ -211,23 +212,10 @@ class ToolArguments:
 
 # --- the registry ---
 
-_FOUND: Final[dict[tuple[Aspect, str], HostFormats]] = {}
 
-
+@functools.cache
 def find(aspect: Aspect, name: str) -> HostFormats:
     """The formats that a profile names for an aspect. Raises `ConfigError` with the names that there are."""
-    known = _FOUND.get((aspect, name))
-    if known is None:
-        known = _FOUND[aspect, name] = _load(aspect, name)
-    return known
-
-
-def forget() -> None:
-    """Look for formats anew, after packages were installed or removed in this process."""
-    _FOUND.clear()
-
-
-def _load(aspect: Aspect, name: str) -> HostFormats:
     import importlib
 
     module = _BUILT_IN[aspect].get(name)
