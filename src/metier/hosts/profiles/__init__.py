@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from msgspec import to_builtins
 from msgspec.structs import fields
 
 from metier import limits
@@ -450,6 +449,10 @@ def check(profile: Profile, *, file: str = "", origin: str = "") -> None:
 
 def describe(profile: Profile) -> Raw:
     """The rules of a profile as plain data."""
-    described = cast("Raw", to_builtins(profile))
-    del described["fingerprint"]
-    return described
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Value):
+            return {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name != "fingerprint"}
+        return [plain(item) for item in cast("tuple[Any, ...]", value)] if isinstance(value, tuple) else value
+
+    return cast("Raw", plain(profile))
