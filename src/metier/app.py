@@ -28,7 +28,6 @@ from metier.values.skill import Changes
 
 if TYPE_CHECKING:
     from metier.catalog.build import Catalog
-    from metier.catalog.watch import LiveCatalog
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -146,18 +145,14 @@ class App:
             changes = [skills.refresh() for skills in self._catalogs.values()]
         return self._told(changes)
 
-    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+    def adopt(self, found: "Mapping[Skills, Catalog]") -> Changes:
         """`refresh` with what a `Watcher` just found."""
         with self._lock:
             changes = [skills.adopt(found) for skills in self._catalogs.values()]
         return self._told(changes)
 
     def _told(self, changes: Sequence[Changes]) -> Changes:
-        together = Changes(
-            tuple(sorted({name for one in changes for name in one.added})),
-            tuple(sorted({name for one in changes for name in one.removed})),
-            tuple(sorted({name for one in changes for name in one.changed})),
-        )
+        together = Changes.together(changes)
         if together:
             self.store.notify(CHANGED, str(together))
         return together

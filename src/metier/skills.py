@@ -26,7 +26,6 @@ from metier.values.skill import SKILL_FILE, Changes, Counts, Diagnostic, Mode, R
 from metier.values.value import replace
 
 if TYPE_CHECKING:
-    from metier.catalog.watch import LiveCatalog
     from metier.files.source import Files
     from metier.policy.asking import Approve
     from metier.policy.decide import Policy
@@ -195,7 +194,7 @@ class Skills:
         with self._looking:
             return self._scan()
 
-    def adopt(self, found: "Mapping[LiveCatalog, Catalog]") -> Changes:
+    def adopt(self, found: "Mapping[Skills, Catalog]") -> Changes:
         """`refresh` with what `look` just found, for a `Watcher`. It is not scanned again if it is still the latest."""
         return Changes() if self.profile.catalog.refresh == "start" else self._rescan(found.get(self))
 
@@ -305,7 +304,7 @@ class Skills:
         from metier import search  # with the values of results, a quarter of the import
 
         rules = self.profile.search
-        wanted = search.clamp(limit, rules.default_limit, rules.max_limit)
+        wanted = min(max(rules.default_limit if limit is None else limit, 1), rules.max_limit)
         text, cwd = query.strip(), self.settings.place.cwd
 
         def allowed(skill: Skill) -> bool:
@@ -313,6 +312,7 @@ class Skills:
 
         if not text:
             return search.cut(query, (), wanted)
+        indexing = None
         if rules.scoring == "overlap":
             hits = search.overlap((skill for skill in self.catalog.skills if allowed(skill)), text, cwd)
         else:
@@ -320,8 +320,7 @@ class Skills:
             indexing = finder.progress()
             hits = finder.search(text, wanted + 1, allowed, cwd, context or "")
             finder.build_soon()
-            return search.cut(query, hits, wanted, indexing)
-        return search.cut(query, hits, wanted)
+        return search.cut(query, hits, wanted, indexing)
 
     asearch = async_twin(search)
     """`search` for asyncio."""

@@ -362,4 +362,4 @@ def test_every_real_skill_gets_a_verdict_of_every_host(
         json.dumps(verdict.as_dict())
         assert verdict.valid or verdict.why
         assert verdict.certainty
-        assert {code for code, *_ in verdict.findings()} <= set(validate.codes()["findings"])
+        assert {one.code for one in verdict.findings()} <= set(validate.codes()["findings"])

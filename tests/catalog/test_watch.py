@@ -447,12 +447,14 @@ def test_sessions_see_the_new_version_on_their_next_call(world: World) -> None:
 # --- where nothing can be watched
 
 
-def test_polling_sees_the_same(world: World) -> None:
+def test_polling_sees_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHFILES_FORCE_POLLING", "1")
+    monkeypatch.setattr(watch, "POLL", 0.05)
     root = world.project / SKILLS
     root.mkdir(parents=True)
     edits = RandomEdits(root, random.Random(11))
     skills = world.discover()
-    with watched(skills, poll=True, interval=0.05, files=True) as (watcher, told):
+    with watched(skills, files=True) as (watcher, told):
         assert watcher.how == "polling every 0.05 s: requested"
         for _ in range(5):
             for _ in range(20):

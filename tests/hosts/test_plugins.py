@@ -58,7 +58,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(folder))
     yield folder
     sys.modules.pop("quill", None)
-    formats.forget()
+    formats.find.cache_clear()
 
 
 @pytest.fixture

@@ -44,17 +44,6 @@ class Basis(NamedTuple):
     assumed: tuple[Assumption, ...]
 
 
-class HostFinding(NamedTuple):
-    """Something to know about a skill in a host. `code` is one of the findings in `codes.toml`."""
-
-    code: str
-    severity: Severity
-    message: str
-    line: int = 1
-    key: str = ""
-    """The field of the frontmatter that it is about, if it is about one."""
-
-
 class HostVerdict(Value, kw_only=True):
     """What one host does with one skill. If the host does not find it, the other fields say what it would do."""
 
@@ -111,22 +100,27 @@ class HostVerdict(Value, kw_only=True):
         """Whether the host finds the skill and shows it: to the model, or to the user if its author wants that."""
         return self.status in ("offered", "later") and (self.listed if self.model else self.user)
 
-    def findings(self) -> Iterator[HostFinding]:
+    def findings(self) -> Iterator[Diagnostic]:
         """Everything to know about the skill in this host, apart from the diagnostics of the file."""
+
+        def found(code: str, severity: Severity, message: str, key: str = "") -> Diagnostic:
+            return Diagnostic(code, severity, message, self.path, self.lines.get(key, 1), 1)
+
         if self.status not in ("offered", "invalid"):
-            serious: Severity = "warning" if self.status in ("shadowed", "left-out") else "info"
-            yield HostFinding(f"host-{self.status}", serious, self.why)
+            yield found(
+                f"host-{self.status}", "warning" if self.status in ("shadowed", "left-out") else "info", self.why
+            )
         hidden = [who for who, may in (("model", self.model), ("user", self.user or not self.called)) if not may]
         if hidden and self.status in ("offered", "later", "elsewhere"):
-            yield HostFinding("host-hidden", "info", f"it is not shown to the {' or the '.join(hidden)}")
+            yield found("host-hidden", "info", f"it is not shown to the {' or the '.join(hidden)}")
         for cut in self.cuts:
-            yield HostFinding("host-cut", "warning", cut, self.lines.get("description", 1))
+            yield found("host-cut", "warning", cut, "description")
         for key in self.ignored:
-            yield HostFinding("host-ignores", "info", f"`{key}` is ignored", self.lines.get(key, 1), key)
+            yield found("host-ignores", "info", f"`{key}` is ignored", key)
         for note in self.notes:
-            yield HostFinding("host-note", "info", note)
+            yield found("host-note", "info", note)
         for rule, why in self.assumed:
-            yield HostFinding("host-assumed", "info", f"assumed: {why} (`{rule}`)")
+            yield found("host-assumed", "info", f"assumed: {why} (`{rule}`)")
 
 
 # --- how sure it is ---

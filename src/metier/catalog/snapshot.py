@@ -4,29 +4,23 @@
 columns are its fields. Records keep what it wrote, so another field is another version of the record.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
+
+from msgspec.structs import astuple
 
 from metier.catalog.build import Catalog, by_name
 from metier.hosts import profiles
 from metier.hosts.profiles import describe
 from metier.hosts.roots import Place
 from metier.values.skill import Changes, Diagnostic, JsonObject, Root, Shadowed, Skill, Skipped
-from metier.values.value import Value
 
 Row = Sequence[Any]
-"""The values of one dataclass in the order of its fields."""
+"""The values of one struct in the order of its fields."""
 
 _PLACE: Final = ("cwd", "home", "project")
 _SKILL: Final = Skill.__struct_fields__
-
-
-def _reader(kind: type[Value]) -> Callable[[Any], Row]:
-    return attrgetter(*kind.__struct_fields__)
-
-
-_root_row, _skill_values, _skipped_row, _note_row = map(_reader, (Root, Skill, Skipped, Diagnostic))
 
 
 def dump(catalog: Catalog) -> str:
@@ -40,12 +34,12 @@ def dump(catalog: Catalog) -> str:
         {
             "profile": describe(catalog.profile),
             "place": attrgetter(*_PLACE)(catalog.place),
-            "roots": [_root_row(root) for root in roots],
+            "roots": [astuple(root) for root in roots],
             "skills": [_skill_row(skill, numbers) for skill in catalog.skills],
             "shadowed": [[_skill_row(e.skill, numbers), e.winner.path, e.identical] for e in catalog.shadowed],
-            "skipped": [_skipped_row(skipped) for skipped in catalog.skipped],
+            "skipped": [astuple(skipped) for skipped in catalog.skipped],
             "failed": list(catalog.failed),
-            "diagnostics": [_note_row(diagnostic) for diagnostic in catalog.diagnostics],
+            "diagnostics": [astuple(diagnostic) for diagnostic in catalog.diagnostics],
             "truncated": catalog.truncated,
         },
         ensure_ascii=False,
@@ -90,7 +84,7 @@ def names_by_path(text: str) -> dict[str, str]:
 
 def _skill_row(skill: Skill, numbers: Mapping[Root, int]) -> Row:
     """A row in which the root is its number among the roots."""
-    row = list(_skill_values(skill))
+    row = list(astuple(skill))
     row[_SKILL.index("root")] = numbers[skill.root]
     row[_SKILL.index("frontmatter")] = dict(skill.frontmatter)
     return row

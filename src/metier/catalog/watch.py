@@ -5,14 +5,15 @@ and a fresh scan, so a lost or doubled notice cannot make the live catalog wrong
 watched for itself, because a watch on a whole tree follows every link in it, also one to `/`.
 """
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import PurePath
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from metier.catalog import modes, snapshot
 from metier.catalog.build import Catalog
@@ -20,12 +21,14 @@ from metier.catalog.garbage import no_collection
 from metier.errors import MetierError
 from metier.files.beneath import SKIPPED_FOLDERS
 from metier.hosts import roots
-from metier.hosts.settings import Settings
 from metier.values.skill import SKILL_FILE, Changes
 from metier.values.value import Value
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
+
+    from metier.app import App
+    from metier.skills import Skills
 
 _LOG: Final = logging.getLogger("metier")
 
@@ -45,8 +48,6 @@ ANYWAY: Final = 30.0
 _FILES: Final = 10_000
 """The number of files of one skill that are checked for changes."""
 
-WatchState = Literal["starting", "watching", "polling", "off"]
-
 
 class News(Value):
     """What changed since the last news."""
@@ -64,63 +65,24 @@ class News(Value):
 Listener = Callable[[News], object]
 
 
-class LiveCatalog(Protocol):
-    """A catalog that can scan the disk again, such as a `Skills`."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def visited(self) -> tuple[str, ...]:
-        """The folders that the last scan listed or ignored."""
-        ...
-
-    def look(self) -> Catalog:
-        """Scan the disk and return the new catalog, without using it."""
-        ...
-
-
-class Watched(Protocol):
-    """Something with catalogs to watch, such as an `App` or a `Skills`."""
-
-    @property
-    def catalogs(self) -> tuple[LiveCatalog, ...]: ...
-
-    def adopt(self, found: Mapping[LiveCatalog, Catalog]) -> object:
-        """Bring the catalogs up to date. `found` are those of the last scans."""
-        ...
-
-
 class Watcher:
     """Keeps an `App` or a `Skills` up to date in a thread, and calls listeners from that thread.
 
         with Watcher(app, lambda news: print(news.changes)):
             ...
 
-    `files` also reports changes to the other files of skills. `poll` rescans every `interval` seconds instead of
-    waiting for notices.
+    `files` also reports changes to the other files of skills.
     """
 
-    def __init__(
-        self,
-        target: Watched,
-        on_change: Listener | None = None,
-        *,
-        files: bool = False,
-        poll: bool = False,
-        interval: float = POLL,
-    ) -> None:
+    def __init__(self, target: "App | Skills", on_change: Listener | None = None, *, files: bool = False) -> None:
         self.target = target
-        self.interval = interval
-        self.state: WatchState = "starting"
         self.how = "starting"
         """How changes are noticed, in words."""
-        self._refusal = "requested" if poll or os.environ.get("WATCHFILES_FORCE_POLLING") else ""
+        self._refusal = "requested" if os.environ.get("WATCHFILES_FORCE_POLLING") else ""
         self._listeners: list[Listener] = [on_change] if on_change is not None else []
-        self._skill_files = _SkillFiles() if files else None
+        self._with_files = files
+        self._files: dict[str, tuple[list[str], int]] = {}
+        """Of each skill's folder, the folders below it, and a fingerprint of the files in all of them."""
         self._notify: RustNotify | None = None
         self._watched: dict[str, tuple[int, int]] = {}
         self._known = {skills: skills.catalog for skills in self.target.catalogs}
@@ -151,7 +113,7 @@ class Watcher:
         self.stop()
 
     def wait_ready(self, timeout: float | None = None) -> bool:
-        """Wait for the first scan. From then on, `state` and `how` say how changes are noticed."""
+        """Wait for the first scan. From then on, `how` says how changes are noticed."""
         return self._ready.wait(timeout)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
@@ -178,70 +140,81 @@ class Watcher:
         touched: set[str] | None = None
         try:
             while not self._stopped.is_set():
-                complete = True
+                complete, problem = True, ""
                 try:
                     with no_collection():  # so that listeners do not wait for it
                         complete = self._rescan(touched)
-                    self._problem = ""
                 except MetierError as error:  # such as a folder named by the user that was deleted
-                    self._warn_once(str(error))
+                    problem = str(error)
+                    if problem != self._problem:
+                        _LOG.warning("changes of skills are not noticed: %s", problem)
                 except Exception:  # noqa: BLE001 - a watcher that stops silently would be worse
                     _LOG.exception("the scan for changed skills failed; it will be tried again")
+                self._problem = problem
                 self._ready.set()
                 touched = self._wait() if complete else None
         finally:
             self._close()
 
-    def _rescan(self, touched: AbstractSet[str] | None) -> bool:
+    def _rescan(self, touched: set[str] | None) -> bool:
         """Scan until nothing disappears any more, then refresh the target and tell the listeners.
 
         `touched` are the paths with notices; `None` means that anything may have changed. A change is seen by a scan or
         noticed after it, because the last scan begins after its folders are watched. Returns whether there was time.
         """
         until = time.monotonic() + LONGEST
-        missing: frozenset[str] = frozenset()
+        missing: set[str] = set()
         altered: set[str] = set()
         while True:
             catalogs = self.target.catalogs
             self._known = {skills: skills.catalog for skills in catalogs} | self._known
-            self._fingerprints = _fingerprints([(skills, skills.catalog) for skills in catalogs])
-            found = [(skills, skills.look()) for skills in catalogs]
-            if self._skill_files is not None:
-                altered |= self._skill_files.changed((skill.dir for _, new in found for skill in new.skills), touched)
+            self._fingerprints = _fingerprints(catalogs)
+            found = {skills: skills.look() for skills in catalogs}
+            if self._with_files:
+                altered |= self._read_files((skill.dir for new in found.values() for skill in new.skills), touched)
             is_new = self._follow(found, touched or ())
             late = time.monotonic() > until or self._stopped.is_set()
             if is_new and not late:
                 touched = None
                 continue
-            known, missing = missing, frozenset(path for skills, new in found for path in _lost(skills.catalog, new))
-            if not missing - known or late:
+            known, missing = missing, {path for skills, new in found.items() for path in _lost(skills.catalog, new)}
+            if late or not missing - known:
                 break
             touched = None
             self._stopped.wait(SETTLE)
-        self.target.adopt(dict(found))
+        self.target.adopt(found)
         self._tell(catalogs, altered)
         return not is_new
 
-    def _follow(self, found: list[tuple[LiveCatalog, Catalog]], touched: Iterable[str]) -> bool:
+    def _read_files(self, folders: Iterable[str], touched: Iterable[str] | None) -> set[str]:
+        """The folders of the skills with changed files. Those without notices are not read again."""
+        dirty = {str(above) for path in touched or () for above in (path, *PurePath(path).parents)}
+        old, self._files = self._files, {}
+        for folder in folders:
+            is_same = folder in old and touched is not None and folder not in dirty
+            self._files[folder] = old[folder] if is_same else _files_in(folder)
+        return {folder for folder, now in self._files.items() if folder in old and old[folder][1] != now[1]}
+
+    def _follow(self, found: "Mapping[Skills, Catalog]", touched: Collection[str]) -> bool:
         """Watch every folder in which a skill is or may appear. Returns whether some were not watched before."""
-        if found and all(new.profile.catalog.refresh == "start" for _, new in found):
-            self._set_state("off", f"not watching: {found[0][1].profile.name} looks for skills only when it starts")
+        starting = [new.profile for new in found.values() if new.profile.catalog.refresh == "start"]
+        if found and len(starting) == len(found):
+            self._set_how(f"not watching: {starting[0].name} looks for skills only when it starts")
             return False
         if not self._refusal:
-            below = self._skill_files.folders if self._skill_files is not None else ()
+            below = (folder for folders, _ in self._files.values() for folder in folders)
             places = {path: sign for path in (*_places(found), *below) if (sign := _identity(path))}
-            if places == self._watched and not self._watched.keys() & set(touched):  # none was made anew
+            if places == self._watched and self._watched.keys().isdisjoint(touched):  # none was made anew
                 return False
-            try:
-                notify = _watch(list(places))
+            made = _watch(list(places))
+            if not isinstance(made, str):
                 self._close()
-                self._notify, self._watched = notify, places
-                self._set_state("watching", "watching")
+                self._notify, self._watched = made, places
+                self._set_how("watching")
                 return True
-            except _CannotWatch as error:
-                self._refusal = str(error)
+            self._refusal = made
         self._close()
-        self._set_state("polling", f"polling every {self.interval:.3g} s: {self._refusal}")
+        self._set_how(f"polling every {POLL:.3g} s: {self._refusal}", logging.WARNING)
         return False
 
     def _close(self) -> None:
@@ -249,20 +222,15 @@ class Watcher:
             self._notify.close()
         self._notify, self._watched = None, {}
 
-    def _set_state(self, state: WatchState, how: str) -> None:
-        if state != self.state:
-            _LOG.log(logging.WARNING if state == "polling" else logging.INFO, "changes of skills: %s", how)
-        self.state, self.how = state, how
-
-    def _warn_once(self, problem: str) -> None:
-        if problem != self._problem:
-            _LOG.warning("changes of skills are not noticed: %s", problem)
-        self._problem = problem
+    def _set_how(self, how: str, level: int = logging.INFO) -> None:
+        if how != self.how:
+            _LOG.log(level, "changes of skills: %s", how)
+        self.how = how
 
     def _wait(self) -> set[str] | None:
         """Wait until something changed and is quiet again. Returns where; `None` if it could be anywhere."""
         if self._notify is None:
-            self._stopped.wait(self.interval)
+            self._stopped.wait(POLL)
             return None
         until = time.monotonic() + ANYWAY
         quiet, longest, pulse = (int(seconds * 1000) for seconds in (QUIET, LONGEST, PULSE))
@@ -279,102 +247,46 @@ class Watcher:
         catalogs = self.target.catalogs
         if self._problem or any(self._known.get(skills) is not skills.catalog for skills in catalogs):
             return True
-        return _fingerprints([(skills, skills.catalog) for skills in catalogs]) != self._fingerprints
+        return _fingerprints(catalogs) != self._fingerprints
 
-    def _tell(self, catalogs: tuple[LiveCatalog, ...], altered: AbstractSet[str]) -> None:
+    def _tell(self, catalogs: "tuple[Skills, ...]", altered: set[str]) -> None:
         known = self._known
         self._known = {skills: skills.catalog for skills in catalogs}
         pairs = [(known.get(skills, new), new) for skills, new in self._known.items()]
         files = {skill.name for _, new in pairs for skill in new.skills if skill.dir in altered} if altered else altered
-        news = _news([(old, new) for old, new in pairs if old is not new], files)
-        if not news:
-            return
-        for listener in tuple(self._listeners):
+        different = [(old, new) for old, new in pairs if old is not new]
+        changes = Changes.together([snapshot.compare(old, new) for old, new in different])
+        rest = any(not snapshot.same(old, new) for old, new in different)
+        news = News(changes, tuple(sorted(files)), rest)
+        for listener in tuple(self._listeners) if news else ():
             try:
                 listener(news)
             except Exception:  # noqa: BLE001 - a listener that fails must not affect the others
                 _LOG.exception("a listener for changed skills failed")
 
 
-def _news(pairs: list[tuple[Catalog, Catalog]], files: AbstractSet[str]) -> News:
-    """The differences of all catalogs together."""
-    each = [snapshot.compare(old, new) for old, new in pairs]
-    changes = Changes(
-        added=tuple(sorted({name for one in each for name in one.added})),
-        removed=tuple(sorted({name for one in each for name in one.removed})),
-        changed=tuple(sorted({name for one in each for name in one.changed})),
-    )
-    rest = any(not snapshot.same(old, new) for old, new in pairs)
-    return News(changes, tuple(sorted(files)), rest)
-
-
-class _SkillFiles:
-    """The folders of skills' other files, and a fingerprint per skill that changes with them."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[str, ...], int]] = {}
-
-    @property
-    def folders(self) -> Iterator[str]:
-        return (folder for folders, _ in self._known.values() for folder in folders)
-
-    def changed(self, skill_folders: Iterable[str], touched: AbstractSet[str] | None) -> set[str]:
-        """Return the folders of the skills with changed files. Those without notices are not read again."""
-        old, self._known = self._known, {}
-        dirty = None if touched is None else _ancestors(touched)
-        changed: set[str] = set()
-        for folder in skill_folders:
-            known = old.get(folder)
-            if known is None or dirty is None or folder in dirty:
-                self._known[folder] = _read_skill_files(folder)
-                if known is not None and known[1] != self._known[folder][1]:
-                    changed.add(folder)
-            else:
-                self._known[folder] = known
-        return changed
-
-
-def _read_skill_files(skill_folder: str) -> tuple[tuple[str, ...], int]:
+def _files_in(skill_folder: str) -> tuple[list[str], int]:
     """The folders in a skill's folder, and a fingerprint of the files in all of them."""
     folders: list[str] = []
     files: list[tuple[str, int, int, int]] = []
-    pending = [skill_folder]
-    while pending and len(files) + len(folders) < _FILES:
-        folder = pending.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in SKIPPED_FOLDERS:
-                            pending.append(entry.path)
-                            folders.append(entry.path)
-                    elif folder is not skill_folder or entry.name != SKILL_FILE:
-                        status = entry.stat(follow_symlinks=False)
-                        files.append((entry.path, status.st_mtime_ns, status.st_size, status.st_ino))
-        except OSError:
-            continue
-    return tuple(folders), hash(tuple(sorted(files)))
+    for folder, inner, names in os.walk(skill_folder):
+        inner[:] = (name for name in inner if name not in SKIPPED_FOLDERS)
+        folders.append(folder)
+        for name in names if folder != skill_folder else (name for name in names if name != SKILL_FILE):
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(folder, name))
+                files.append((os.path.join(folder, name), status.st_mtime_ns, status.st_size, status.st_ino))
+        if len(files) + len(folders) > _FILES:
+            break
+    return folders, hash(tuple(sorted(files)))
 
 
-def _ancestors(paths: Iterable[str]) -> set[str]:
-    """The paths and all folders above them."""
-    found: set[str] = set()
-    for path in paths:
-        while path not in found:
-            found.add(path)
-            path = os.path.dirname(path)
-    return found
-
-
-class _CannotWatch(Exception):
-    """Folders cannot be watched on this machine. The message says why."""
-
-
-def _watch(paths: list[str]) -> "RustNotify":
+def _watch(paths: list[str]) -> "RustNotify | str":
+    """Watch folders, without those below them. Returns why that does not work on this machine, if it does not."""
     try:
         from watchfiles._rust_notify import RustNotify
     except ImportError:
-        raise _CannotWatch("watchfiles is not installed (pip install 'metier[watch]')") from None
+        return "watchfiles is not installed (pip install 'metier[watch]')"
     for _ in range(5):  # folders may disappear in the meantime
         paths = [path for path in paths if _identity(path)]
         try:
@@ -384,11 +296,11 @@ def _watch(paths: list[str]) -> "RustNotify":
         except (OSError, RuntimeError) as error:
             reason = str(error)  # the library raises these with a text and no error number
             if "limit" in reason:
-                reason = "the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)"
-            elif "Too many open files" in reason:
-                reason = "the limit of watchers is reached (sysctl fs.inotify.max_user_instances)"
-            raise _CannotWatch(reason) from error
-    raise _CannotWatch("the folders change faster than they can be watched")
+                return "the limit of watched folders is reached (sysctl fs.inotify.max_user_watches)"
+            if "Too many open files" in reason:
+                return "the limit of watchers is reached (sysctl fs.inotify.max_user_instances)"
+            return reason
+    return "the folders change faster than they can be watched"
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -396,9 +308,9 @@ def _identity(path: str) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if status is not None and os.access(path, os.R_OK | os.X_OK) else None
 
 
-def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
+def _places(found: "Mapping[Skills, Catalog]") -> Iterator[str]:
     """The folders whose entries decide what a scan finds."""
-    for skills, new in found:
+    for skills, new in found.items():
         yield from skills.visited
         for path in (
             *(skill.path for skill in (*new.skills, *(entry.skill for entry in new.shadowed))),
@@ -410,15 +322,18 @@ def _places(found: list[tuple[LiveCatalog, Catalog]]) -> Iterator[str]:
                 yield os.path.dirname(os.path.realpath(path))
 
 
-def _fingerprints(found: list[tuple[LiveCatalog, Catalog]]) -> dict[str, object]:
+def _fingerprints(catalogs: "Iterable[Skills]") -> dict[str, object]:
     """What watches on folders cannot show: roots that appear, disappear or are replaced, and files of settings."""
     signs: dict[str, object] = {}
-    for skills, new in found:
-        place, folder = new.place, skills.settings.config_folder
-        for root in new.roots:
+    for skills in catalogs:
+        catalog, place = skills.catalog, skills.catalog.place
+        for root in catalog.roots:
             status = _status(root.path)
             signs[root.path] = status and (status.st_dev, status.st_ino, status.st_mode)
-        for file in (*modes.files(folder, place.project), *roots.registries(new.profile, place)):
+        for file in (
+            *modes.files(skills.settings.config_folder, place.project),
+            *roots.registries(catalog.profile, place),
+        ):
             status = _status(file)
             signs[file] = status and (status.st_ino, status.st_mtime_ns, status.st_size)
     return signs

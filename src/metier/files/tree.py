@@ -75,6 +75,14 @@ class SkillTree(Value, dict=True):
     def size(self) -> int:
         return sum(len(file.data) for file in self.files)
 
+    def within(self, folders: Collection[str]) -> Iterator[TreeFile]:
+        """The files in these folders of the skill's own, without links."""
+        return (
+            file
+            for file in self.files
+            if not file.target and "/" in file.path and file.path.split("/", 1)[0] in folders
+        )
+
     def write(self, folder: str) -> None:
         """Write the tree into an empty folder, with files that nobody may write to."""
         for file in self.files:

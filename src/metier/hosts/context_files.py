@@ -14,7 +14,7 @@ from metier import limits
 from metier.errors import PathEscape, ResourceError, ResourceNotFound
 from metier.files.beneath import Content, location, open_beneath, open_folder, read_opened
 from metier.files.text import from_utf8
-from metier.hosts.roots import Place
+from metier.hosts.roots import Place, upwards
 from metier.hosts.schema import Profile
 from metier.values.skill import Diagnostic
 
@@ -74,10 +74,8 @@ def _folders(profile: Profile, place: Place) -> Iterator[tuple[str, str]]:
         return
     folders = list(place.chain)
     if rule == "ancestors":
-        folders = [place.cwd]
-        while len(folders) <= profile.context.max_levels and os.path.dirname(folders[-1]) != folders[-1]:
-            folders.append(os.path.dirname(folders[-1]))
-        folders = [folder for folder in folders if not any(part.startswith(".") for part in folder.split("/"))]
+        above = upwards(place.cwd)[: profile.context.max_levels + 1]
+        folders = [folder for folder in above if not any(part.startswith(".") for part in folder.split("/"))]
     inside = place.project.rstrip("/") + "/"
     for folder in reversed(folders):
         yield (place.project if f"{folder}/".startswith(inside) else folder), folder

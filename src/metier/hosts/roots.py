@@ -30,7 +30,7 @@ class Place(Value):
     @property
     def chain(self) -> tuple[str, ...]:
         """The folders from the working directory up to the project's root, both included."""
-        folders = _upwards(self.cwd)
+        folders = upwards(self.cwd)
         return folders[: folders.index(self.project) + 1] if self.project in folders else (self.cwd,)
 
 
@@ -44,7 +44,7 @@ def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tup
     named = env.get(rules.root_env, "").strip() if rules.root_env else ""
     if named:
         wanted = normalise(named, cwd, home)
-        project = next((folder for folder in _upwards(cwd) if _same_folder(folder, wanted)), "")
+        project = next((folder for folder in upwards(cwd) if _same_folder(folder, wanted)), "")
         if project:
             return Place(cwd, home, project, env), ()
         flaw = "is not above the working directory" if os.path.isdir(wanted) else "is not a folder"
@@ -54,11 +54,15 @@ def locate(profile: Profile, cwd: str, home: str, env: Mapping[str, str]) -> tup
         notes = (Diagnostic("root-outside", "warning", message, wanted, hint=hint),)
     listed = env.get(rules.markers_env, "") if rules.markers_env else ""
     markers = tuple(m for m in (part.strip() for part in listed.split(",")) if m) or rules.markers
-    marked = (f for f in _upwards(cwd) if any(os.path.lexists(os.path.join(f, marker)) for marker in markers))
-    return Place(cwd, home, next(marked, cwd), env), notes
+    return Place(cwd, home, next((folder for folder in upwards(cwd) if _has(folder, markers)), cwd), env), notes
 
 
-def _upwards(folder: str) -> tuple[str, ...]:
+def _has(folder: str, names: Iterable[str]) -> bool:
+    """Whether a folder has a file or folder of one of these names."""
+    return any(os.path.lexists(os.path.join(folder, name)) for name in names)
+
+
+def upwards(folder: str) -> tuple[str, ...]:
     """A folder and all folders above it, up to the root of the file system."""
     folders = [folder]
     while folders[-1] != os.path.dirname(folders[-1]):
@@ -127,17 +131,15 @@ def in_project(path: str, root: Root, place: Place) -> bool:
 
 def other_project(folder: str) -> bool:
     """Whether a folder is the root of a project."""
-    return any(os.path.lexists(os.path.join(folder, marker)) for marker in REPOSITORIES)
+    return _has(folder, REPOSITORIES)
 
 
 def project_of(cwd: str) -> str:
     """The folder whose `.metier/config.toml` and pyproject.toml apply to a working directory."""
     for markers in (REPOSITORIES, ("pyproject.toml",)):  # the second counts only outside a repository
-        folder, parent = cwd, os.path.dirname(cwd)
-        while folder != parent:
-            if any(os.path.lexists(os.path.join(folder, marker)) for marker in markers):
+        for folder in upwards(cwd)[:-1]:  # the root of the file system is no project
+            if _has(folder, markers):
                 return folder
-            folder, parent = parent, os.path.dirname(parent)
     return cwd
 
 

@@ -9,7 +9,7 @@ import functools
 from typing import Any, Final, Literal
 
 from metier import limits
-from metier.values.skill import Role
+from metier.values.skill import ROLES, Role
 from metier.values.value import Value, field
 
 CATALOG_CHARS: Final = 2_000
@@ -322,14 +322,7 @@ class ToolRules(Value, eq=False):
 @functools.lru_cache(maxsize=32)
 def _by_role(tools: ToolRules) -> dict[Role, str]:
     """Cached, because every call of a tool asks for its role."""
-    named: dict[Role, str] = {
-        "load": tools.load,
-        "search": tools.search,
-        "read": tools.read,
-        "output": tools.output,
-        "run": tools.run,
-    }
-    return {role: name for role, name in named.items() if name}
+    return {role: name for role in ROLES if (name := getattr(tools, role))}
 
 
 class RunRules(Value, eq=False):

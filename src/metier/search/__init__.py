@@ -65,11 +65,6 @@ def in_order(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, SCOPE_ORDER.get(hit.skill.scope, 3), hit.skill.path))
 
 
-def clamp(limit: int | None, default: int, largest: int) -> int:
-    """Return the number of results to show: the limit, or the default, from 1 to the largest."""
-    return min(max(default if limit is None else limit, 1), largest)
-
-
 def cut(query: str, hits: Sequence[Hit], wanted: int, indexing: IndexProgress | None = None) -> SearchResult:
     """Return the first hits as a result. If there are more than `wanted`, it is truncated."""
     return SearchResult(query, min(len(hits), wanted), len(hits) > wanted, tuple(hits[:wanted]), indexing)

@@ -6,7 +6,6 @@ has read in parts, and one that is killed leaves those.
 """
 
 import contextlib
-import marshal
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from metier.search.index import TextIndex
-from metier.search.parts import IndexUnavailable
+from metier.search.parts import IndexUnavailable, load, store
 from metier.search.reading import TextSource, changed_sources, indexed_skills, with_references
 
 PORTION: Final = 5_000
@@ -165,8 +164,7 @@ def _locked(folder: str) -> int | None:
 
 def _written(folder: str, job: IndexJob) -> str:
     place = os.path.join(folder, f"job-{uuid.uuid4().hex}")
-    with open(place, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as file:
-        marshal.dump(([tuple(source) for source in job.sources], tuple(job.removed), tuple(job.replacing)), file)
+    store(place, ([tuple(source) for source in job.sources], tuple(job.removed), tuple(job.replacing)))
     return place
 
 
@@ -198,10 +196,7 @@ def main(arguments: Sequence[str]) -> None:
     folder, place = arguments
     with contextlib.suppress(OSError):
         os.nice(5)
-    with open(place, "rb") as file:
-        if os.fstat(file.fileno()).st_uid != os.geteuid():
-            return
-        rows, removed, replacing = marshal.load(file)
+    rows, removed, replacing = load(place)
     os.unlink(place)
     do(folder, IndexJob([TextSource(*row) for row in rows], removed, replacing), _told)
 

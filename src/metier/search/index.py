@@ -7,7 +7,6 @@ deleted before: the same query gets the same result after any history.
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,11 +69,6 @@ class TextIndex:
         with _as_unavailable(f"cannot open the search index in {path}"):
             return cls(PartFolder(_place(path)))
 
-    @staticmethod
-    def discard(path: str) -> None:
-        """Delete the index in this folder."""
-        shutil.rmtree(_place(path), ignore_errors=True)
-
     # --- writing ---
 
     def update(self, changed: Iterable[IndexedSkill], removed: Iterable[str] = ()) -> None:
@@ -100,10 +94,7 @@ class TextIndex:
 
     def _add(self, skills: Iterable[PreparedSkill], dropped: Collection[str] = ()) -> bool:
         if self._folder is None:
-            part = in_memory(skills)
-            at = max((at for at, one in enumerate(self._parts) if one.name in dropped), default=len(self._parts) - 1)
-            following = (*self._parts[: at + 1], part, *self._parts[at + 1 :])
-            self._show([one for one in following if one.name not in dropped])
+            self._show([*self._parts, in_memory(skills)])  # which nobody rewrites
             return True
         part = self._folder.write(skills)
         if part is None and not dropped:

@@ -126,12 +126,12 @@ class PartFolder:
         """Open a part. Raises `FileNotFoundError` if it was replaced meanwhile, and `DamagedPart`."""
         place = os.path.join(self.path, name)
         if name.startswith("small-"):
-            rows = _load(place)
+            rows = load(place)
             try:
                 return in_memory([PreparedSkill(*row) for row in rows], name)
             except TypeError as error:
                 raise DamagedPart(name) from error
-        stamps = _load(os.path.join(place, _KEYS))
+        stamps = load(os.path.join(place, _KEYS))
         try:
             searcher = _searcher(tantivy.Index.open(place))
         except ValueError as error:  # the engine's errors have a text and no code
@@ -147,7 +147,7 @@ class PartFolder:
             return None
         if rest is None:
             name = _new("small")
-            _store(os.path.join(self.path, name), [tuple(one) for one in few])
+            store(os.path.join(self.path, name), [tuple(one) for one in few])
             return in_memory(few, name)
         name = _new("large")
         place = os.path.join(self.path, name)
@@ -155,7 +155,7 @@ class PartFolder:
         try:
             index = tantivy.Index(SCHEMA, place)
             stamps = _fill(index, chain(few, rest), _HEAP)
-            _store(os.path.join(place, _KEYS), stamps)
+            store(os.path.join(place, _KEYS), stamps)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -262,14 +262,18 @@ def _new(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex}"
 
 
-def _store(place: str, value: Any) -> None:
+def store(place: str, value: Any) -> None:
+    """Write plain data to a new file that only the user can read."""
     data = marshal.dumps(value)
     with open(place, "xb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as file:
         file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), len(data)) + data)
 
 
-def _load(place: str) -> Any:
-    """Read what `_store` wrote. Marshalled data can crash a process, so it must be our user's own and complete."""
+def load(place: str) -> Any:
+    """Read what `store` wrote, or raise `DamagedPart`.
+
+    Marshalled data can crash a process, so it must be our user's own and complete.
+    """
     with open(place, "rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_size > _LARGEST:

@@ -238,6 +238,12 @@ class Changes(Value):
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
 
+    @classmethod
+    def together(cls, several: "Sequence[Changes]") -> "Changes":
+        """The changes of several catalogs."""
+        kinds = ([name for one in several for name in getattr(one, kind)] for kind in cls.__struct_fields__)
+        return cls(*(tuple(sorted(set(names))) for names in kinds))
+
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 

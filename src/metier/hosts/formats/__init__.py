@@ -5,10 +5,12 @@
 yours joins through the entry point group `metier.hosts`. Formats are pure: they get values and return values.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from metier.errors import BadArguments, ConfigError, MetierError
+from metier.files.plugins import find as find_installed
 from metier.files.plugins import installed
 from metier.files.shapes import is_list
 from metier.values.results import Loaded, Prompt, ToolResult
@@ -210,23 +212,10 @@ class ToolArguments:
 
 # --- the registry ---
 
-_FOUND: Final[dict[tuple[Aspect, str], HostFormats]] = {}
 
-
+@functools.cache
 def find(aspect: Aspect, name: str) -> HostFormats:
     """The formats that a profile names for an aspect. Raises `ConfigError` with the names that there are."""
-    known = _FOUND.get((aspect, name))
-    if known is None:
-        known = _FOUND[aspect, name] = _load(aspect, name)
-    return known
-
-
-def forget() -> None:
-    """Look for formats anew, after packages were installed or removed in this process."""
-    _FOUND.clear()
-
-
-def _load(aspect: Aspect, name: str) -> HostFormats:
     import importlib
 
     module = _BUILT_IN[aspect].get(name)
@@ -268,13 +257,7 @@ def plugin_profile(name: str) -> str:
 
 
 def _plugin_formats(name: str) -> HostFormats | None:
-    import importlib
-
-    try:
-        module = importlib.import_module(plugins()[name])
-    except ImportError as error:
-        raise ConfigError(f"the formats of the host {name!r} cannot be imported: {error}", key="profile") from error
-    return cast("HostFormats | None", getattr(module, "FORMATS", None))
+    return cast("HostFormats | None", getattr(find_installed("metier.hosts", name), "FORMATS", None))
 
 
 # --- by profile ---

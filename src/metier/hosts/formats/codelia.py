@@ -75,8 +75,7 @@ class CodeliaFormats(StandardFormats):
         path = given.text("path")
         if not path and not given.text("name"):
             raise BadArguments("give `name`, or `path` where the name is not enough", field="name")
-        fields = load_fields(given, path=path, arguments="arguments")
-        return fields | {"parent": given.text("parent") or None}
+        return load_fields(given, path=path, arguments="arguments")
 
     def success(self, call: Success) -> ToolResult:
         value = call.value

@@ -80,7 +80,7 @@ class MyCodeAgentFormats(StandardFormats):
         )
 
     def fields(self, role: Role, given: ToolArguments) -> JsonObject:
-        return load_fields(given, arguments="args") | {"parent": given.text("parent") or None}
+        return load_fields(given, arguments="args")
 
     def success(self, call: Success) -> ToolResult:
         value = call.value

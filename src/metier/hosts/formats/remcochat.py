@@ -49,7 +49,7 @@ class RemcoChatFormats(StandardFormats):
     def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role != "load":
             return super().fields(role, given)
-        return load_fields(given, arguments="arguments") | {"parent": given.text("parent") or None}
+        return load_fields(given, arguments="arguments")
 
     def success(self, call: Success) -> ToolResult:
         value = call.value

@@ -87,8 +87,7 @@ class StandardFormats:
 
     def fields(self, role: Role, given: ToolArguments) -> JsonObject:
         if role == "load":
-            loading = load_fields(given, path=given.text("path"), arguments="arguments")
-            return loading | {"parent": given.text("parent") or None}
+            return load_fields(given, path=given.text("path"), arguments="arguments")
         if role == "search":
             query = given.given.get("query")
             if not isinstance(query, str):
@@ -192,10 +191,10 @@ def counted(text: str, entries: Sequence[str] | int, skills: Sequence[Skill], to
     return Prompt(text, shown, total, shown < total, names, sizes=sizes)
 
 
-def load_fields(given: ToolArguments, *, path: str = "", arguments: str = "") -> JsonObject:
+def load_fields(given: ToolArguments, *, path: str = "", arguments: str) -> JsonObject:
     """The fields of a load by name, or by a path that was given instead. `arguments` is the key of that text."""
-    name = given.text("name", required=not path)
-    return {"name": name or None, "path": path or None, "arguments": given.text(arguments) if arguments else ""}
+    named = {"name": given.text("name", required=not path) or None, "path": path or None}
+    return {**named, "arguments": given.text(arguments), "parent": given.text("parent") or None}
 
 
 def schema(required: Sequence[str], **properties: Mapping[str, object]) -> JsonObject:

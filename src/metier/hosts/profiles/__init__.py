@@ -8,7 +8,7 @@ replace. Installed packages bring further profiles through the entry point group
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec.structs import fields
@@ -269,17 +269,13 @@ def settings() -> list[str]:
     return [*_dotted(Profile, ""), "toggles"]
 
 
-def _dotted(cls: type, prefix: str) -> Iterable[str]:
-    return (name for name, _ in _declared(cls, prefix))
-
-
-def _declared(cls: type, prefix: str) -> Iterable[tuple[str, Any]]:
-    """The settings of a table and its tables, each with its type as it was written."""
+def _dotted(cls: type, prefix: str) -> Iterator[str]:
+    """The settings of a table and its tables."""
     for item in fields(cls):
         if _is_table(item.type):
-            yield from _declared(item.type, f"{prefix}{item.name}.")
+            yield from _dotted(item.type, f"{prefix}{item.name}.")
         elif item.name not in ("fingerprint", *_NAMED):
-            yield f"{prefix}{item.name}", item.type
+            yield f"{prefix}{item.name}"
 
 
 def _is_table(kind: object) -> bool:

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 import click
@@ -21,30 +21,18 @@ from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
 from metier.values.skill import SKILL_FILE, Diagnostic, Severity
+from metier.values.value import replace
 
 # --- SARIF, which `validate` prints, too ---
 
 _LEVEL: Final[dict[Severity, str]] = {"error": "error", "warning": "warning", "info": "note"}
 
 
-class Remark(NamedTuple):
-    """One remark about a file, and the hosts to which it applies. Without hosts, it is about the file alone."""
+Remark = tuple[Diagnostic, Mapping[str, str | None]]
+"""One remark about a file, and the hosts to which it applies, each with how sure its verdict is.
 
-    code: str
-    severity: Severity
-    message: str
-    path: str
-    line: int
-    column: int
-    hosts: tuple[str, ...] = ()
-    hint: str = ""
-    certainty: tuple[str | None, ...] = ()
-    """How sure the verdict of each of these hosts is."""
-
-    @classmethod
-    def of(cls, diagnostic: Diagnostic) -> "Remark":
-        d = diagnostic
-        return cls(d.code, d.severity, d.message, path=d.path, line=d.line, column=d.column, hint=d.hint)
+Without hosts, it is about the file alone.
+"""
 
 
 def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, object]:
@@ -52,7 +40,7 @@ def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, o
 
     `command` tells the runs of different commands apart, so that a service does not replace one by the other.
     """
-    codes = list(dict.fromkeys(remark.code for remark in remarks))
+    codes = list(dict.fromkeys(about.code for about, _ in remarks))
     described = {code: text for table in validate.codes().values() for code, text in table.items()}
     rules = [{"id": code, "shortDescription": {"text": described.get(code, code)}} for code in codes]
     driver = {"name": "metier", "semanticVersion": __version__, "rules": rules}
@@ -61,7 +49,7 @@ def sarif_log(remarks: Sequence[Remark], base: str, command: str) -> dict[str, o
         "automationDetails": {"id": f"metier-{command}/"},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"PROJECT": {"uri": f"file://{_uri(base)}/"}},
-        "results": [_result(remark, codes.index(remark.code), base) for remark in remarks],
+        "results": [_result(about, hosts, codes.index(about.code), base) for about, hosts in remarks],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
@@ -70,26 +58,25 @@ def _uri(path: str) -> str:
     return quote(os.fsencode(path))  # the name of a folder may contain bytes that are not UTF-8
 
 
-def _result(remark: Remark, rule: int, base: str) -> dict[str, object]:
-    inside = remark.path.startswith(f"{base.rstrip('/')}/")
+def _result(about: Diagnostic, hosts: Mapping[str, str | None], rule: int, base: str) -> dict[str, object]:
+    inside = about.path.startswith(f"{base.rstrip('/')}/")
     artifact = (
-        {"uri": _uri(os.path.relpath(remark.path, base)), "uriBaseId": "PROJECT"}
+        {"uri": _uri(os.path.relpath(about.path, base)), "uriBaseId": "PROJECT"}
         if inside
-        else {"uri": f"file://{_uri(remark.path)}"}
+        else {"uri": f"file://{_uri(about.path)}"}
     )
-    region = {"startLine": max(remark.line, 1), "startColumn": max(remark.column, 1)}
-    hint = f"; {remark.hint}" if remark.hint else ""
-    hosts = f" ({', '.join(remark.hosts)})" if remark.hosts else ""
+    region = {"startLine": max(about.line, 1), "startColumn": max(about.column, 1)}
+    hint = f"; {about.hint}" if about.hint else ""
+    named = f" ({', '.join(hosts)})" if hosts else ""
     result: dict[str, object] = {
-        "ruleId": remark.code,
+        "ruleId": about.code,
         "ruleIndex": rule,
-        "level": _LEVEL[remark.severity],
-        "message": {"text": f"{printable(remark.message + hint)}{hosts}"},
+        "level": _LEVEL[about.severity],
+        "message": {"text": f"{printable(about.message + hint)}{named}"},
         "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
     }
-    if remark.hosts:
-        sure = dict(zip(remark.hosts, remark.certainty, strict=True))
-        result["properties"] = {"hosts": list(remark.hosts), "certainty": sure}
+    if hosts:
+        result["properties"] = {"hosts": list(hosts), "certainty": hosts}
     return result
 
 
@@ -170,7 +157,7 @@ def check_command(context: Context, paths: tuple[str, ...], hosts: tuple[str, ..
         skills = held.by_skill()
         if sarif:
             told = (one for each in skills for one in remarks(each, bool(named)))
-            kept = [one for one in told if context.verbose or one.severity != "info"]
+            kept = [one for one in told if context.verbose or one[0].severity != "info"]
             output.json_out(sarif_log(sorted(kept, key=_rank), project_of(cwd), "check"))
         elif context.as_json:
             listed = ({"path": each[0].path, "verdicts": each} for each in skills)
@@ -234,7 +221,7 @@ def _many(
         number += 1
         rejected += not all(verdict.valid for verdict in verdicts)
         told = [] if context.quiet else remarks(verdicts)
-        if any(remark.severity in severities for remark in told):
+        if any(about.severity in severities for about, _ in told):
             click.secho(f"\n{printable(output.relative(verdicts[0].path, cwd))}", bold=True)
             _tell_remarks(verdicts, told, context.verbose, severities)
     if not context.quiet:
@@ -244,17 +231,16 @@ def _many(
 def _tell_remarks(
     verdicts: Sequence[HostVerdict], told: Sequence[Remark], verbose: bool, severities: Container[Severity]
 ) -> None:
-    everyone = tuple(verdict.profile for verdict in verdicts)
-    assumed = [remark for remark in told if remark.code == "host-assumed"]
-    others = [remark for remark in told if remark.code not in ("host-assumed", "host-ignores")]
-    for remark in (*others, *_ignored(verdicts), *assumed):
-        of_file = remark.code in validate.codes()["diagnostics"]
-        if remark.severity not in severities or (of_file and remark.severity == "info" and not verbose):
+    everyone = [verdict.profile for verdict in verdicts]
+    assumed = [one for one in told if one[0].code == "host-assumed"]
+    others = [one for one in told if one[0].code not in ("host-assumed", "host-ignores")]
+    for about, hosts in (*others, *_ignored(verdicts), *assumed):
+        of_file = about.code in validate.codes()["diagnostics"]
+        if about.severity not in severities or (of_file and about.severity == "info" and not verbose):
             continue
-        who = "every host" if remark.hosts == everyone and len(everyone) > 1 else ", ".join(remark.hosts)
-        label = f"{remark.severity}[{remark.code}] in line {remark.line}: " if of_file else ""
-        text = f"{label}{printable(remark.message)} ({who})"
-        click.echo(output.wrap(text, "- ", "  "))
+        who = "every host" if [*hosts] == everyone and len(everyone) > 1 else ", ".join(hosts)
+        label = f"{about.severity}[{about.code}] in line {about.line}: " if of_file else ""
+        click.echo(output.wrap(f"{label}{printable(about.message)} ({who})", "- ", "  "))
 
 
 def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
@@ -268,7 +254,7 @@ def _ignored(verdicts: Sequence[HostVerdict]) -> Iterator[Remark]:
         keys.setdefault(tuple(names), []).append(key)
     for names, ignored in keys.items():
         text = f"ignored: {', '.join(f'`{key}`' for key in ignored)}"
-        yield Remark(code="host-ignores", severity="info", message=text, path="", line=1, column=1, hosts=names)
+        yield Diagnostic("host-ignores", "info", text), dict.fromkeys(names)
 
 
 def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Remark]:
@@ -276,23 +262,18 @@ def remarks(verdicts: Sequence[HostVerdict], required: bool = False) -> list[Rem
 
     If the hosts are `required` to show the skills, it is an error if one does not.
     """
-    hosts: dict[Remark, dict[str, str | None]] = {}
+    hosts: dict[Diagnostic, dict[str, str | None]] = {}
     for verdict in verdicts:
-        for remark in _remarks_of(verdict, required and not verdict.shown):
-            hosts.setdefault(remark, {})[verdict.profile] = verdict.certainty
-    found = [remark._replace(hosts=tuple(sure), certainty=tuple(sure.values())) for remark, sure in hosts.items()]
-    return sorted(found, key=_rank)
+        failed = required and not verdict.shown
+        for found in verdict.diagnostics:
+            hosts.setdefault(replace(found, path=verdict.path), {})[verdict.profile] = verdict.certainty
+        for found in verdict.findings():
+            about = replace(found, severity="error") if failed and found.code in _REASONS else found
+            hosts.setdefault(about, {})[verdict.profile] = verdict.certainty
+    return sorted(hosts.items(), key=_rank)
 
 
 def _rank(remark: Remark) -> tuple[int, str, bool]:
     """The place of a remark among others: by severity, then by file."""
-    return _RANK[remark.severity], remark.path, remark.code in validate.codes()["findings"]
-
-
-def _remarks_of(verdict: HostVerdict, failed: bool) -> Iterator[Remark]:
-    """The remarks of one host, which is not named in them yet."""
-    for d in verdict.diagnostics:
-        yield Remark.of(d)._replace(path=verdict.path)
-    for one in verdict.findings():
-        severity = "error" if failed and one.code in _REASONS else one.severity
-        yield Remark(code=one.code, severity=severity, message=one.message, path=verdict.path, line=one.line, column=1)
+    about, _ = remark
+    return _RANK[about.severity], about.path, about.code in validate.codes()["findings"]

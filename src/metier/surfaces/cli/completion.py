@@ -24,20 +24,16 @@ _HELP: Final = 60
 
 def complete_skill(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Complete the names of skills, with their descriptions, or files if a path was started."""
-    from click.shell_completion import CompletionItem
-
     from metier.files.text import printable
 
     if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
+        return [_item(incomplete, type="file")]
     pairs = _quietly(lambda: {skill.name: skill.description for skill in _catalog(context)}, dict[str, str]())
-    return [CompletionItem(name, help=printable(pairs[name])[:_HELP] or None) for name in _safe(pairs, incomplete)]
+    return [_item(name, help=printable(pairs[name])[:_HELP] or None) for name in _safe(pairs, incomplete)]
 
 
 def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Complete the files of the named skill. For `run`, only its scripts."""
-    from click.shell_completion import CompletionItem
-
     from metier import limits
     from metier.files.beneath import list_files
 
@@ -48,24 +44,26 @@ def complete_file(context: click.Context, parameter: click.Parameter, incomplete
         folders = tuple(f"{folder}/" for folder in skills.profile.run.folders) if parameter.name == "script" else ""
         return [file for file in listed if file.startswith(folders)]
 
-    return [CompletionItem(file) for file in _safe(_quietly(files, ()), incomplete)]
+    return [_item(file) for file in _safe(_quietly(files, ()), incomplete)]
 
 
 def complete_profile(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Complete the names of the built-in profiles, or files if no name matches."""
-    from click.shell_completion import CompletionItem
-
     from metier.hosts import profiles
 
-    named = [CompletionItem(name) for name in profiles.names() if name.startswith(incomplete)]
-    return named or [CompletionItem(incomplete, type="file")]
+    named = [_item(name) for name in profiles.names() if name.startswith(incomplete)]
+    return named or [_item(incomplete, type="file")]
 
 
 def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Complete folders."""
-    from click.shell_completion import CompletionItem
+    return [_item(incomplete, type="dir")]
 
-    return [CompletionItem(incomplete, type="dir")]
+
+def _item(value: str, type: str = "plain", help: str | None = None) -> "CompletionItem":  # noqa: A002 - as in click
+    from click.shell_completion import CompletionItem  # only a shell that asks needs it
+
+    return CompletionItem(value, type, help)
 
 
 def _safe(names: Iterable[str], incomplete: str) -> list[str]:

@@ -176,8 +176,7 @@ def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
     """Print what a skill needs. Exits with 1 if it lacks something."""
     skill = skills.catalog.find(skill_name)
     tree = take_folder(DiskFiles().folder(skill), skill.inner)
-    folders = skills.profile.run.folders
-    files = [file for file in tree.files if not file.target and _is_below(folders, file.path)]
+    files = list(tree.within(skills.profile.run.folders))
     needs = [
         *_interpreters(tree, files),
         *_programs(skill),
@@ -197,11 +196,6 @@ def _examine_skill(context: Context, skills: Skills, skill_name: str) -> int:
     else:
         click.echo("its scripts need nothing that could be missing")
     return bool(lacks)
-
-
-def _is_below(folders: tuple[str, ...], path: str) -> bool:
-    first, slash, _ = path.partition("/")
-    return bool(slash) and first in folders
 
 
 def _interpreters(tree: SkillTree, files: Sequence[TreeFile]) -> Iterator[Need]:

@@ -264,11 +264,11 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _ago(ms: int | None, suffix: str = "") -> str:
+def _ago(ms: int | None) -> str:
     if ms is None:
         return ""
     seconds = max(0, int(time.time() - ms / 1000))
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= length:
-            return f"{seconds // length:,}{unit}{suffix}"
+            return f"{seconds // length:,}{unit}"
     return "now"

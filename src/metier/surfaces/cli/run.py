@@ -12,7 +12,6 @@ from metier.errors import ConfigError
 from metier.files.beneath import read_regular
 from metier.files.source import take_folder
 from metier.files.text import from_utf8, printable
-from metier.files.tree import SkillTree
 from metier.policy.decide import Unconfirmed
 from metier.policy.rules import HOST_HINT, Rule
 from metier.running.grants.packages import PackagesGrant, look_up, package_state
@@ -311,11 +310,8 @@ def _named(skills: Skills, name: str) -> Skill:
 
 def _scripts(skills: Skills, skill: Skill) -> Iterator[tuple[str, Wanted]]:
     """The scripts of a skill that want packages."""
-    tree: SkillTree = take_folder(skill.folder, skill.inner)
-    for file in tree.files:
-        folder, _, rest = file.path.partition("/")
-        if not rest or folder not in skills.profile.run.folders or file.target:
-            continue
+    tree = take_folder(skill.folder, skill.inner)
+    for file in tree.within(skills.profile.run.folders):
         wanted = wanted_by(tree, file.path, from_utf8(file.data[:200]))
         if wanted is not None:
             yield file.path, wanted

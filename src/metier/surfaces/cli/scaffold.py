@@ -6,7 +6,7 @@ shown before it is installed.
 
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,13 +22,11 @@ from metier.hosts.settings import Settings
 from metier.hosts.trust import trust
 from metier.policy.decide import Request
 from metier.sources.install import Installer, InstallRequest, Offer
-from metier.sources.install.lock import LockFinding
 from metier.surfaces.cli import asking, output
 from metier.surfaces.cli.completion import complete_folder
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
-from metier.values.value import Value
 
 _TEMPLATE: Final = os.path.join(os.path.dirname(__file__), "new_config.toml")
 _PROFILE: Final = '# profile = "standard"'
@@ -138,11 +136,6 @@ _LISTED = 40
 """How many files are shown before the question. The rest are counted."""
 
 
-class Verified(Value):
-    unchanged: bool
-    skills: Sequence[LockFinding]
-
-
 @command(
     "install",
     "metier install ./pdf",
@@ -188,7 +181,7 @@ def _verify(context: Context, project: bool | None) -> bool:
         findings = Installer(context.settings(), store).verify(project=project)
     changed = [finding for finding in findings if finding.problems]
     if context.as_json:
-        output.json_out(Verified(not changed, findings))
+        output.json_out({"unchanged": not changed, "skills": list(findings)})
     else:
         for finding in changed:
             for problem in finding.problems:

@@ -14,14 +14,6 @@ from metier.surfaces import web
 from metier.surfaces.cli import output
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.frame import command, option
-from metier.values.value import Value
-
-
-class ServedAt(Value):
-    json_keys = ("address", "link|null")
-
-    address: str
-    link: str
 
 
 @command("rpc", 'echo \'{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}\' | metier rpc', sessions=True)
@@ -69,7 +61,7 @@ def serve_command(context: Context, socket: str | None, opens: bool, **given: An
         if options.no_token and not socket:
             context.note("warning: no token: every user and program of this machine can use this server")
         if context.as_json:
-            output.json_out(ServedAt(server.address, server.link if not token else ""))
+            output.json_out({"address": server.address, "link": (server.link if not token else "") or None})
         else:
             context.hint(f"listening on {server.address}")
             if server.link and not token:

@@ -24,19 +24,6 @@ by_option = option(
 )
 
 
-def _none_for_none(_context: click.Context, _option: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...] | None:
-    return files or None
-
-
-file_option = option(
-    "--file F",
-    "A file being worked on; decides about skills with paths.",
-    "files",
-    multiple=True,
-    callback=_none_for_none,
-)
-
-
 @command(
     "search",
     'metier search "profile a csv file"',
@@ -182,27 +169,27 @@ def _marker(result: SearchResult) -> Callable[[str], str]:
     return mark
 
 
-budget_option = option(
+@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
+@option("--message TEXT", "The user's message; it adds skills where the list is cut.")
+@option(
     "--budget N",
     "At most this many characters (bytes in codelia). By default the host's limit, or 50,000.",
     type=click.IntRange(0),
 )
-
-
-@command("prompt", "metier prompt --budget 4000", "metier prompt --full --profile omp", sessions=True)
-@option("--message TEXT", "The user's message; it adds skills where the list is cut.")
-@budget_option
-@file_option
+@option("--file F", "A file being worked on; decides about skills with paths.", "files", multiple=True)
 @option("--format F", "Another format: xml, codelia, list, tool, json, or a host's.", "format_")
 @option("--full", "The whole system prompt, with AGENTS.md files.")
 @option("--base TEXT", "The host's own prompt, which comes first; implies --full.", default="")
-def prompt_command(context: Context, format_: str | None, full: bool, base: str, **fields: Any) -> None:
+def prompt_command(
+    context: Context, format_: str | None, full: bool, base: str, files: tuple[str, ...], **fields: Any
+) -> None:
     """Show what goes into the system prompt.
 
     With --session, its skills count as offered to the model of that session.
     """
     if format_:
         context.overrides["prompt.format"] = format_
+    fields["files"] = files or None
     session = context.open_session()
     offers = context.session is not None  # without a session to go on with, only a person looks at it
     whole = bool(full or base)

@@ -17,7 +17,7 @@ from metier.hosts.roots import project_of
 from metier.hosts.settings import Settings
 from metier.sources.install.lock import installed_from
 from metier.surfaces.cli import output
-from metier.surfaces.cli.check import Remark, sarif_log
+from metier.surfaces.cli.check import sarif_log
 from metier.surfaces.cli.context import Context
 from metier.surfaces.cli.failure import CommandRefusal
 from metier.surfaces.cli.frame import command, option
@@ -230,7 +230,7 @@ def _report(
     broken = {file for file, notes in files.items() if any(d.severity in serious for d in notes)}
     told = (d for _, notes in sorted(files.items()) for d in notes if d.severity != "info" or strict or context.verbose)
     if sarif:
-        output.json_out(sarif_log([Remark.of(d) for d in told], project_of(cwd), "validate"))
+        output.json_out(sarif_log([(d, {}) for d in told], project_of(cwd), "validate"))
     elif context.as_json:
         listed = (
             {"path": file, "valid": file not in broken, "diagnostics": notes} for file, notes in sorted(files.items())
