@@ -97,6 +97,8 @@ def own_surroundings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch
             monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("NO_COLOR", "1")
+    # To find the keyring of the machine, the library loads every backend, and one of them starts a program.
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     if request.node.get_closest_marker(lanes.IN_PROCESS) is not None:
         # Whether scripts can run is asked of no machine: here they can, as long as none does.
         monkeypatch.setattr(BubblewrapRunner, "problem", lambda _: None)

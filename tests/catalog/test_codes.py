@@ -255,7 +255,7 @@ def literals(node: ast.expr) -> set[str]:
 
 
 def test_the_source_reports_exactly_the_documented_codes() -> None:
-    assert reported_codes() == set(codes()["diagnostics"])
+    assert reported_codes() - set(codes()["findings"]) == set(codes()["diagnostics"])
 
 
 def test_codes_are_kebab_case_and_described_in_a_sentence() -> None:

@@ -175,13 +175,15 @@ def run(job, program, calls):
         os._exit(126)
     for one in (out, err, given): os.close(one)
     for one in (output, errors): os.set_blocking(one, False)
-    streams, ended = {output: b"O", errors: b"E"}, {}
+    streams, ended, room = {output: b"O", errors: b"E"}, {}, job["output_bytes"]
 
     def pass_on(one):
+        nonlocal room
         try: data = os.read(one, 1 << 15)
         except BlockingIOError: return False
         if data: send(streams[one], data)
         else: streams.pop(one)
+        room -= len(data)
         return bool(data)
 
     while script not in ended and not why:
@@ -189,6 +191,7 @@ def run(job, program, calls):
             if one in streams: pass_on(one)
             else: message()  # there is none: the host is gone
         ended.update(reap(os.WNOHANG))
+        if room < 0: why = "output-limit"
         if sum(one.f_files - one.f_ffree for one in map(os.statvfs, PLACES)) > job["entries"]: why = "files-limit"
         if kills() > before: why = "memory-limit"
     kill()
