@@ -29,25 +29,22 @@ class Client:
     def __init__(self, server: Process, number: int, enough: threading.Barrier) -> None:
         self.session = server.begin()
         self.acknowledged: list[str] = []
-        self._server, self._number, self._enough = server, number, enough
+        self._http, self._number, self._enough = server.connected(), number, enough
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        with httpx2.Client(
-            base_url=self._server.url, headers=self._server.headers, timeout=PATIENCE, trust_env=False
-        ) as http:
-            while True:
-                word = f"word-{self._number}-{len(self.acknowledged)}"
-                call = {"tool": "skill_search", "args": {"query": word}}
-                try:
-                    answer = http.post(f"/api/sessions/{self.session}/call", json=call)
-                except httpx2.TransportError:
-                    return
-                assert answer.json()["ok"]
-                self.acknowledged.append(word)
-                if len(self.acknowledged) == CALLS:
-                    self._enough.wait(PATIENCE)
+        while True:
+            word = f"word-{self._number}-{len(self.acknowledged)}"
+            call = {"tool": "skill_search", "args": {"query": word}}
+            try:
+                answer = self._http.post(f"/api/sessions/{self.session}/call", json=call)
+            except httpx2.TransportError:
+                return
+            assert answer.json()["ok"]
+            self.acknowledged.append(word)
+            if len(self.acknowledged) == CALLS:
+                self._enough.wait(PATIENCE)
 
     def end(self) -> None:
         self._thread.join()

@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -76,42 +75,26 @@ def sign_in(process: Process, jar: httpx2.Client | None = None) -> httpx2.Client
     return client
 
 
-def cookie_of(client: httpx2.Client, process: Process) -> dict[str, str]:
-    """The header with a copy of the cookie, which stays even if the client drops its own."""
-    name = f"{COOKIE}_{process.port}"
-    return {"cookie": f"{name}={client.cookies[name]}"}
-
-
 # --- other users of the machine ---
 
 
-def attempt(port: int, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
+def attempt(port: int, method: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        sent = None if body is None else json.dumps(body)
-        connection.request(method, path, sent, {"content-type": "application/json", **headers})
+    with contextlib.closing(connection):
+        connection.request(method, path, json.dumps(body), {"content-type": "application/json", **headers})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 @pytest.mark.system
 @needs_root
 @needs("bwrap")
 def test_another_user_of_the_machine_gets_nothing_and_cannot_answer_an_approval(open_world: World) -> None:
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
     with serve(open_world) as process:
-        chat = process.client.post("/api/chats").json()["id"]
-        session = process.begin()
-        shown: list[dict[str, Any]] = []
-
-        def say() -> None:
-            body = {"text": "/runner run scripts/go.sh"}
-            with process.connected() as client, client.stream("POST", f"/api/chats/{chat}/messages", json=body) as said:
-                shown.extend(json.loads(line[6:]) for line in said.iter_lines() if line.startswith("data: "))
-
-        turn = threading.Thread(target=say)
+        chat, session = process.client.post("/api/chats").json()["id"], process.begin()
+        body = {"text": "/runner run scripts/go.sh"}
+        client = process.connected()
+        turn = threading.Thread(target=client.post, args=(f"/api/chats/{chat}/messages",), kwargs={"json": body})
         turn.start()
         (ask,) = waiting(process, chat)
         stream = {"accept": "text/event-stream"}
@@ -122,32 +105,19 @@ def test_another_user_of_the_machine_gets_nothing_and_cannot_answer_an_approval(
             ("GET", f"/api/sessions/{session}/events", None, stream),
             ("POST", f"/api/sessions/{session}/call", {"tool": "skill_load", "args": {"name": "runner"}}, {}),
             ("POST", "/rpc", {"jsonrpc": "2.0", "id": 1, "method": "skills.list"}, {}),
-            (
-                "POST",
-                "/mcp",
-                {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-                {"accept": "application/json, text/event-stream"},
-            ),
+            ("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "initialize"}, {"accept": "application/json"}),
             ("GET", "/skills", None, {}),
             ("PUT", "/api/model", {"provider": "openai", "base_url": "http://127.0.0.1:1/"}, {}),
         ]
-
-        def others() -> list[tuple[int, str]]:
-            return [attempt(process.port, method, path, body, **headers) for method, path, body, headers in tries]
-
-        for (status, said), (_, path, *_) in zip(as_user("nobody", others), tries, strict=True):
+        answers = as_user("nobody", lambda: [attempt(process.port, *one) for one in tries])
+        for (status, said), (_, path, *_) in zip(answers, tries, strict=True):
             assert (status, json.loads(said)["error"]["code"]) == (401, "UNAUTHORIZED"), path
         assert waiting(process, chat) == [ask], "the question still waits for the person"
-
-        def read_token() -> str:
-            return Path(open_world.home, ".config/metier/token").read_text()
-
         with pytest.raises(PermissionError):
-            as_user("nobody", read_token)
+            as_user("nobody", Path(open_world.home, ".config/metier/token").read_text)
         answered = process.client.post(f"/api/chats/{chat}/answers/{ask}", json={"answer": "no"})
         assert answered.status_code == 204
         turn.join()
-        assert not turn.is_alive()
 
 
 def waiting(process: Process, chat: str) -> list[str]:
@@ -206,10 +176,6 @@ def test_processes_that_make_the_token_at_the_same_time_get_the_same_one(tmp_pat
         for one in processes:
             one.join()
         assert found == {access.token(folder)}
-    config = str(tmp_path / "config-0")
-    before = access.token(config)
-    access._make(os.path.join(config, "token"))  # of a process that found no file, and was the slower one
-    assert access.token(config) == before
 
 
 def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> None:
@@ -222,31 +188,27 @@ def test_the_mode_of_the_token_does_not_depend_on_the_umask(tmp_path: Path) -> N
     assert stat.S_IMODE((tmp_path / "config").stat().st_mode) == 0o700
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o602])
-def test_a_token_that_others_can_read_or_change_is_refused(world: World, mode: int) -> None:
-    folder = world.home / ".config/metier"
-    access.token(str(folder))
-    (folder / "token").chmod(mode)
-    assert "can be used by other users" in refused_start(world)
-
-
-def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path: Path) -> None:
+def test_a_token_that_others_can_use_or_that_is_no_token_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "token"
 
     def refused(match: str) -> None:
         with pytest.raises(ConfigError, match=match):
             access.token(str(tmp_path))
 
-    (tmp_path / "elsewhere").write_text("x" * 43)
-    (tmp_path / "elsewhere").chmod(0o600)
-    file.symlink_to("elsewhere")
-    refused("cannot be kept")
-    file.unlink()
-    file.symlink_to("nowhere")
-    refused("cannot be kept")
+    access.token(str(tmp_path))
+    for mode in (0o640, 0o604, 0o660, 0o610, 0o602):
+        file.chmod(mode)
+        refused("can be used by other users")
+    file.chmod(0o600)
+    if IS_ROOT:
+        os.chown(file, 65534, 65534)
+        refused("belongs to another user")
+    file.rename(tmp_path / "elsewhere")
+    for target in ("elsewhere", "nowhere"):
+        file.symlink_to(target)
+        refused("cannot be kept")
+        file.unlink()
     assert not (tmp_path / "nowhere").exists()
-    file.unlink()
     file.mkdir()
     refused("is not a file|cannot be kept")
     file.rmdir()
@@ -260,38 +222,28 @@ def test_a_token_that_is_a_link_a_folder_a_pipe_or_no_token_is_refused(tmp_path:
 
 
 @pytest.mark.system
-@needs_root
-def test_a_token_of_another_user_is_refused(world: World) -> None:
-    folder = world.home / ".config/metier"
-    access.token(str(folder))
-    os.chown(folder / "token", 65534, 65534)
-    assert "belongs to another user" in refused_start(world)
-
-
-@pytest.mark.system
-def test_the_environment_can_give_the_token_and_no_link_is_printed(world: World) -> None:
+def test_the_environment_can_give_the_token_and_going_without_one_must_be_asked_for(world: World) -> None:
+    file = world.home / ".config/metier/token"
     with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
         assert process.client.get("/api/skills").status_code == 200
         assert process.stranger.get("/api/skills").status_code == 401
-    assert not (world.home / ".config/metier/token").exists()
     assert "sign in" not in (world.home / "serve.log").read_text()
-
-
-@pytest.mark.system
-def test_going_without_a_token_must_be_asked_for_and_is_said(world: World) -> None:
     with serve(world, "--no-token") as process:
         assert process.stranger.get("/api/skills").status_code == 200
-        assert not (world.home / ".config/metier/token").exists()
+    assert not file.exists()
+    assert "needs a token" in refused_start(world, "--no-token", "--host", "0.0.0.0")
+    assert "--no-token" in refused_start(world, "--no-token", env={"METIER_TOKEN": TOKEN})
     command = [*forking.METIER, "serve", "--port", "0", "--quiet", "--no-token", *place(world)]
     with forking.start(command, stderr=subprocess.PIPE, text=True) as quiet:
         assert quiet.stderr is not None
         try:
-            assert quiet.stderr.readline().startswith("warning: no token: every user and program of this machine")
+            assert quiet.stderr.readline().startswith("warning: no token")
         finally:
             quiet.terminate()
             quiet.wait()
-    assert "needs a token" in refused_start(world, "--no-token", "--host", "0.0.0.0")
-    assert "--no-token" in refused_start(world, "--no-token", env={"METIER_TOKEN": TOKEN})
+    access.token(str(file.parent))
+    file.chmod(0o644)
+    assert "can be used by other users" in refused_start(world)
 
 
 # --- the link ---
@@ -338,8 +290,14 @@ def test_the_cookie_is_for_this_port_only_and_no_script_can_read_it(world: World
 
 
 @pytest.mark.system
-def test_two_servers_in_one_browser_do_not_take_each_others_cookie(world: World, tmp_path: Path) -> None:
+def test_servers_share_sign_ins_and_each_ends_with_signing_out_or_a_new_token(world: World, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/events.db"
+
+    def answers(process: Process, *values: str) -> list[int]:
+        """What copies of cookies are good for."""
+        headers = [{"cookie": f"{COOKIE}_{process.port}={value}"} for value in values]
+        return [process.stranger.get("/api/skills", headers=header).status_code for header in headers]
+
     with (
         serve(world, store=store) as one,
         serve(world, store=store) as two,
@@ -347,39 +305,19 @@ def test_two_servers_in_one_browser_do_not_take_each_others_cookie(world: World,
     ):
         sign_in(one, jar)
         sign_in(two, jar)
+        left, stays = (jar.cookies[f"{COOKIE}_{process.port}"] for process in (one, two))
         for process in (one, two):
-            assert jar.get(f"{process.url}/api/skills").status_code == 200
-        value = jar.cookies[f"{COOKIE}_{one.port}"]
-        copies = [(process, {"cookie": f"{COOKIE}_{process.port}={value}"}) for process in (one, two)]
-        for process, header in copies:
-            answer = process.stranger.get("/api/skills", headers=header)
-            assert answer.status_code == 200, "servers on one store with one token share sign-ins"
-        jar.post(f"{one.url}/logout")
+            assert jar.get(f"{process.url}/api/skills").status_code == 200, "neither took the cookie of the other"
+            assert answers(process, left, stays) == [200, 200], "they share a store and a token"
+        assert jar.post(f"{one.url}/logout").headers["location"] == "/login"
         assert jar.get(f"{one.url}/api/skills").status_code == 401
-        assert jar.get(f"{two.url}/api/skills").status_code == 200, "the other sign-in goes on"
-        for process, header in copies:
-            assert process.stranger.get("/api/skills", headers=header).status_code == 401
-
-
-@pytest.mark.system
-def test_a_copy_of_a_cookie_is_dead_after_signing_out_and_after_a_restart(world: World, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/events.db"
+        for process in (one, two):
+            assert answers(process, left, stays) == [401, 200]
     with serve(world, store=store) as process:
-        left, stays = sign_in(process), sign_in(process)
-        copies = [cookie_of(left, process), cookie_of(stays, process)]
-        assert left.post("/logout").headers["location"] == "/login"
-        found = [process.stranger.get("/api/skills", headers=copy).status_code for copy in copies]
-        assert found == [401, 200]
-        port = str(process.port)
-        process.end()
-    with serve(world, "--port", port, store=store) as process:
-        found = [process.stranger.get("/api/skills", headers=copy).status_code for copy in copies]
-        assert found == [401, 200]
-        Path(world.home, ".config/metier/token").unlink()
-        process.end()
-    with serve(world, "--port", port, store=store) as process:
-        found = [process.stranger.get("/api/skills", headers=copy).status_code for copy in copies]
-        assert found == [401, 401], "a new token ends all sign-ins"
+        assert answers(process, left, stays) == [401, 200], "after a restart, too"
+    Path(world.home, ".config/metier/token").unlink()
+    with serve(world, store=store) as process:
+        assert answers(process, left, stays) == [401, 401], "a new token ends all sign-ins"
 
 
 @pytest.mark.system
@@ -389,53 +327,62 @@ def test_signing_out_ends_the_streams_of_that_browser_and_no_others(world: World
         session = process.begin()
         path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
         leaving, staying = sign_in(process), sign_in(process)
-        with (
-            leaving.stream("GET", path, headers=accept) as ending,
-            staying.stream("GET", path, headers=accept) as going_on,
-        ):
-            lines, others = messages(ending.iter_lines()), messages(going_on.iter_lines())
-            first = [next(lines)["id"], next(others)["id"]]
-            copy = cookie_of(leaving, process)
-            process.stranger.post("/logout", headers=copy)
+        with leaving.stream("GET", path, headers=accept) as ending, staying.stream("GET", path, headers=accept) as on:
+            lines, others = messages(ending.iter_lines()), messages(on.iter_lines())
+            assert (next(lines)["id"], next(others)["id"]) == (0, 0)
+            name = f"{COOKIE}_{process.port}"
+            process.stranger.post("/logout", headers={"cookie": f"{name}={leaving.cookies[name]}"})
             list(lines)  # it ends
             process.call(session, "skill_load", name="notes")
             while next(others)["event"] != "skill_loaded":
                 pass
-        assert first == [0, 0]
     assert "ASGI" not in Path(world.home, "serve.log").read_text(), "no error of the server"
 
 
-def test_cookies_of_other_servers_on_the_same_name_do_not_hide_ours(world: World) -> None:
+@pytest.fixture
+def client(world: World) -> Iterator[TestClient]:
     app = App(world.project, home=world.home, store="memory:")
-    with TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as client:
-        client.post("/login", data={"token": TOKEN}, follow_redirects=False)
-        mine = client.cookies[COOKIE]
-        client.cookies.clear()
-        for line in (
-            f'x={{"a": "b;c}}; {COOKIE}={mine}',
-            f"{COOKIE}=planted; {COOKIE}={mine}",
-            f"=;;={COOKIE}; {COOKIE}={mine}",
-        ):
-            sent = client.get("/api/skills", headers={"cookie": line})
-            assert sent.status_code == 200, line
+    with TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as made:
+        yield made
 
 
-def test_sign_ins_are_bounded_and_the_latest_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def cookie_from(client: TestClient) -> str:
+    """The cookie of a new sign-in, which the client forgets."""
+    client.post("/login", data={"token": TOKEN}, follow_redirects=False)
+    value = client.cookies[COOKIE]
+    client.cookies.clear()
+    return value
+
+
+def status_with(client: TestClient, cookies: str) -> int:
+    return client.get("/api/skills", headers={"cookie": cookies}).status_code
+
+
+def test_only_a_cookie_of_a_sign_in_lets_in_whatever_other_cookies_there_are(client: TestClient) -> None:
+    sent = client.get("/api/skills", headers={"accept": "text/html"}, follow_redirects=False)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2Fapi%2Fskills")
+    assert "not the token" in client.post("/login", data={"token": "wrong"}).text
+    mine = cookie_from(client)
+    assert TOKEN not in mine
+    for line in (
+        f"{COOKIE}={mine}",
+        f'x={{"a": "b;c}}; {COOKIE}={mine}',
+        f"{COOKIE}=planted; {COOKIE}={mine}",
+        f"=;;={COOKIE}; {COOKIE}={mine}",
+    ):
+        assert status_with(client, line) == 200, line
+    name, _, proof = mine.partition(".")
+    for wrong in ("", TOKEN, mine[:-1], f"x{mine}", name, f".{proof}"):
+        assert status_with(client, f"{COOKIE}={wrong}") == 401, wrong
+
+
+def test_sign_ins_are_bounded_and_the_latest_stay(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "SIGN_INS", 3)
-    app = App(world.project, home=world.home, store="memory:")
-    with TestClient(build(app, Gate(token=TOKEN), watch=False), base_url="http://localhost") as client:
-        cookies: list[str] = []
-        for _ in range(5):
-            client.cookies.clear()
-            client.post("/login", data={"token": TOKEN}, follow_redirects=False)
-            cookies.append(client.cookies[COOKIE])
-            threading.Event().wait(0.002)  # times have milliseconds
-        client.cookies.clear()
-        found = [client.get("/api/skills", headers={"cookie": f"{COOKIE}={one}"}).status_code for one in cookies]
-        assert found == [401, 401, 200, 200, 200]
-
-
-# --- wrong tokens ---
+    cookies: list[str] = []
+    for _ in range(5):
+        cookies.append(cookie_from(client))
+        threading.Event().wait(0.002)  # times have milliseconds
+    assert [status_with(client, f"{COOKIE}={one}") for one in cookies] == [401, 401, 200, 200, 200]
 
 
 def test_a_comparison_takes_texts_of_any_kind(world: World) -> None:
@@ -481,20 +428,9 @@ def test_a_socket_needs_no_token_and_only_its_owner_can_open_it(open_world: Worl
             assert client.get("/api/skills", headers={"host": "evil.example"}).status_code == 421
         assert not (open_world.home / ".config/metier/token").exists()
         if IS_ROOT:
-
-            def connect() -> None:
-                with socket.socket(socket.AF_UNIX) as other:
-                    other.connect(str(path))
-
-            with pytest.raises(PermissionError):
-                as_user("nobody", connect)
-        done = forking.run(
-            [*forking.METIER, "serve", "--socket", str(path), *place(open_world)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, "Address already in use" in done.stderr) == (2, True), "a server is listening there"
+            with pytest.raises(PermissionError), socket.socket(socket.AF_UNIX) as other:
+                as_user("nobody", lambda: other.connect(str(path)))
+        assert "Address already in use" in refused_start(open_world, "--socket", str(path)), "a server listens there"
         with over(path) as client:
             assert client.get("/healthz").status_code == 200
     assert not path.exists()
@@ -507,6 +443,14 @@ def test_a_socket_that_was_left_behind_is_replaced_and_another_file_is_not(world
         left.bind(str(path))
     with on_socket(world, path), over(path) as client:
         assert client.get("/healthz").status_code == 200
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        over(path) as client,
+        over(path, authorization=f"Bearer {TOKEN}") as known,
+    ):
+        environment.setenv("METIER_TOKEN", TOKEN)
+        with on_socket(world, path):
+            assert (client.get("/api/skills").status_code, known.get("/api/skills").status_code) == (401, 200)
     path.write_text("precious")
     assert "cannot listen" in refused_start(world, "--socket", str(path))
     assert path.read_text() == "precious"
@@ -514,15 +458,6 @@ def test_a_socket_that_was_left_behind_is_replaced_and_another_file_is_not(world
     shared.mkdir()
     shared.chmod(0o777)
     assert "lets others replace" in refused_start(world, "--socket", str(shared / "metier.sock"))
-
-
-@pytest.mark.system
-def test_a_socket_with_a_token_in_the_environment_asks_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METIER_TOKEN", TOKEN)
-    path = world.home / "metier.sock"
-    with on_socket(world, path), over(path) as client, over(path, authorization=f"Bearer {TOKEN}") as known:
-        assert client.get("/api/skills").status_code == 401
-        assert known.get("/api/skills").status_code == 200
 
 
 # --- the Host header ---
@@ -540,16 +475,6 @@ BAD_HOSTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("hosts")
-    world = World(folder / "home", folder / "project")
-    (world.project / ".git").mkdir(parents=True)
-    world.home.mkdir()
-    with serve(world) as process:
-        yield process
-
-
 def raw(process: Process, head: bytes) -> int:
     with process.connect() as connection, connection.makefile("rb") as answer:
         connection.sendall(head + process.line.encode() + b"connection: close\r\n\r\n")
@@ -557,29 +482,24 @@ def raw(process: Process, head: bytes) -> int:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("path", ["/healthz", "/api/skills", "/login"])
-def test_only_a_host_header_that_is_exactly_a_name_of_the_server_is_answered(listening: Process, path: str) -> None:
-    for host in GOOD_HOSTS:
-        assert raw(listening, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode()) == 200, host
-    for host in BAD_HOSTS:
-        assert raw(listening, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode()) in (400, 421), host
-
-
-@pytest.mark.system
-def test_a_host_that_is_missing_given_twice_or_part_of_the_target_is_refused(listening: Process) -> None:
-    for head in (
-        b"GET /healthz HTTP/1.1\r\n",
-        b"GET /healthz HTTP/1.0\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n evil.com\r\n",
-        b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n",
-        b"GET http://evil.com/healthz HTTP/1.1\r\nHost: localhost\r\n",
-        b"GET http://evil.com/healthz HTTP/1.1\r\nHost: evil.com\r\n",
-        b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n",
-        b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n",
-    ):
-        assert raw(listening, head) in (400, 421), head
+def test_only_a_host_header_that_is_exactly_a_name_of_the_server_is_answered(world: World) -> None:
+    with serve(world) as process:
+        for host in GOOD_HOSTS:
+            assert raw(process, f"GET /api/skills HTTP/1.1\r\nHost: {host}\r\n".encode()) == 200, host
+        heads = [f"GET /api/skills HTTP/1.1\r\nHost: {host}\r\n".encode() for host in BAD_HOSTS]
+        heads += [
+            b"GET /healthz HTTP/1.1\r\n",
+            b"GET /healthz HTTP/1.0\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n evil.com\r\n",
+            b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n",
+            b"GET http://evil.com/healthz HTTP/1.1\r\nHost: localhost\r\n",
+            b"GET http://evil.com/healthz HTTP/1.1\r\nHost: evil.com\r\n",
+            b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n",
+            b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n",
+        ]
+        assert [head for head in heads if raw(process, head) not in (400, 421)] == []
 
 
 def test_a_name_of_the_server_is_a_host_name_without_a_port(world: World) -> None:
@@ -601,7 +521,9 @@ def stranger(chromium: Browser, watch: Watch) -> Iterator[Page]:
 
 
 @pytest.mark.system
-def test_the_link_opens_the_app_signed_in_and_leaves_no_trace_of_its_code(world: World, stranger: Page) -> None:
+def test_the_link_opens_the_app_signed_in_and_leaves_no_trace_of_its_code(
+    world: World, stranger: Page, watch: Watch
+) -> None:
     with serve(world) as process:
         code = process.link.partition("#")[2]
         asked: list[str] = []
@@ -618,17 +540,9 @@ def test_the_link_opens_the_app_signed_in_and_leaves_no_trace_of_its_code(world:
         assert code not in stranger.url
         stranger.goto(process.link)  # a second time, by the same browser
         stranger.wait_for_url(f"{process.url}/")
-
-
-@pytest.mark.system
-def test_two_tabs_share_a_sign_in_and_signing_out_ends_both(world: World, stranger: Page, watch: Watch) -> None:
-    world.skill(f"{SKILLS}/notes")
-    with serve(world) as process:
-        stranger.goto(process.link)
-        stranger.wait_for_url(f"{process.url}/")
+        # Signing out in one tab ends the other one.
         second = stranger.context.new_page()
         second.goto(f"{process.url}/skills")
-        expect(second.get_by_role("heading", name="Skills", exact=True)).to_be_visible()
         second.get_by_role("button", name="Sign out").click()
         second.wait_for_url(f"{process.url}/login")
         stranger.locator("[data-message]").fill("hello")
