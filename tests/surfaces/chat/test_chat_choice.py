@@ -8,6 +8,7 @@ import pytest
 
 from metier import replay
 from metier.app import App
+from metier.surfaces.chat import turn
 from surfaces.chat.openai_server import ModelServer, calls, text
 from surfaces.chat.serving import Chatting, JsonItem, app_of, kinds, serving, until
 from surfaces.chat.turns import answer
@@ -57,21 +58,22 @@ def test_the_picked_skill_is_loaded_and_no_other(chatting: Chatting, model: Mode
     with chatting.saying(chat, "use $twin") as shown:
         choice = waiting(chatting, chat)
         assert chatting.read(chat)["status"] == "waiting"
-        assert [(one["path"], one["scope"]) for one in choice["candidates"]] == [
-            (str(path), scope) for path, scope in zip(twins, ("repo", "user"), strict=True)
-        ]
+        found = [(one["path"], one["scope"]) for one in choice["candidates"]]
+        assert found == [(str(twins[0]), "repo"), (str(twins[1]), "user")]
         ids = [one["skill_id"] for one in choice["candidates"]]
-        assert [pick(chatting, chat, choice, wrong) for wrong in ("0" * 24, str(twins[1]))] == [409, 409]
-        assert [pick(chatting, "no-such-chat", choice, ids[1]), pick(chatting, chat, {"id": "x"}, ids[1])] == [404, 409]
-        assert (
-            chatting.http.post(f"/api/chats/{chat}/answers/{choice['id']}", json={"answer": "once"}).status_code == 409
-        )
+        for in_chat, of, skill_id, status in (
+            (chat, choice, "0" * 24, 409),
+            (chat, choice, str(twins[1]), 409),
+            ("no-such-chat", choice, ids[1], 404),
+            (chat, {"id": "x"}, ids[1], 409),
+        ):
+            assert pick(chatting, in_chat, of, skill_id) == status
+        assert answer(chatting, chat, choice["id"], "once") == 409
         assert pick(chatting, chat, choice, ids[1]) == 204
     assert kinds(shown) == ["user", "choice", "tool", "text"], "and no question, because picking is the answer"
     assert (shown[0]["skill"], shown[1]["state"], shown[1]["chosen"]) == ("twin", "chosen", ids[1])
     assert (shown[2]["role"], shown[2]["state"], shown[2]["skill"]) == ("load", "done", "twin")
-    assert "SECOND BODY" in told(model)
-    assert "FIRST BODY" not in told(model)
+    assert ("SECOND BODY" in told(model), "FIRST BODY" in told(model)) == (True, False)
     assert pick(chatting, chat, choice, ids[0]) == 409, "it is over"
     model.plays(text("Again."))
     assert kinds(chatting.retry(chat))[-1] == "text"
@@ -81,7 +83,9 @@ def test_the_picked_skill_is_loaded_and_no_other(chatting: Chatting, model: Mode
 
 
 @pytest.mark.behaviour("N-007")
-def test_none_may_be_picked_and_a_stopped_turn_picks_none(chatting: Chatting, model: ModelServer) -> None:
+def test_none_may_be_picked_and_a_stopped_turn_or_nobody_picks_none(
+    chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chat = chatting.chat()
     with chatting.saying(chat, "use $twin") as shown:
         assert pick(chatting, chat, waiting(chatting, chat), None) == 204
@@ -92,21 +96,21 @@ def test_none_may_be_picked_and_a_stopped_turn_picks_none(chatting: Chatting, mo
         waiting(chatting, chat)
         assert chatting.http.post(f"/api/chats/{chat}/stop").status_code == 204
     assert kinds(stopped) == ["user", "choice", "notice"]
-    assert stopped[1]["state"] == "none"
-    assert len(model.requests) == 1
-    assert chatting.read(chat)["status"] == "idle"
+    assert (stopped[1]["state"], len(model.requests)) == ("none", 1)
+    monkeypatch.setattr(turn, "ASK_SECONDS", 0.1)
+    assert [one["state"] for one in chatting.say(chat, "use $twin") if one["type"] == "choice"] == ["none"]
+    assert "BODY" not in told(model)
 
 
 @pytest.mark.behaviour("N-007")
 def test_a_choice_is_made_through_another_server_of_the_store(
     world: World, twins: list[Path], model: ModelServer, tmp_path: Path
 ) -> None:
-    store = f"sqlite://{tmp_path}/chats.db"
-    about = {"provider": "openai", "name": "scripted", "base_url": model.url}
-    with (
-        serving(app_of(world, store, "codelia", **about)) as one,
-        serving(app_of(world, store, "codelia", **about)) as other,
-    ):
+    def app() -> App:
+        about = {"provider": "openai", "name": "scripted", "base_url": model.url}
+        return app_of(world, f"sqlite://{tmp_path}/chats.db", "codelia", **about)
+
+    with serving(app()) as one, serving(app()) as other:
         chat = one.chat()
         with one.saying(chat, "use $twin"):
             choice = waiting(other, chat)

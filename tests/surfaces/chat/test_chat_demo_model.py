@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from surfaces.chat.serving import Chatting, JsonItem, app_of, kinds, serving
+from surfaces.chat.serving import Chatting, JsonItem, app_of, serving
 from surfaces.chat.turns import printing
 from worlds import World
 
@@ -38,19 +38,10 @@ def test_it_says_what_it_is_finds_the_skill_loads_it_and_names_its_files(chattin
     shown = chatting.say(chatting.chat(), "tell me what is in this csv file")
     assert cards(shown) == [("search", "done", ""), ("load", "done", "csv-profile")]
     assert shown[1]["hits"][0]["name"] == "csv-profile"
-    said = shown[-1]["text"]
-    assert "not a language model" in said
-    assert "I loaded csv-profile" in said
-    assert "`references/pitfalls.md`" in said
-    assert chatting.http.get("/api/model").json() == {
-        "provider": "offline",
-        "model": "offline guide",
-        "base_url": "",
-        "has_key": False,
-        "tools": True,
-        "images": False,
-        "offline": True,
-    }
+    for words in ("not a language model", "I loaded csv-profile", "`references/pitfalls.md`"):
+        assert words in shown[-1]["text"]
+    about = chatting.http.get("/api/model").json()
+    assert (about["provider"], about["offline"], about["has_key"]) == ("offline", True, False)
 
 
 def test_it_reads_the_file_and_runs_the_script_that_one_asks_for(chatting: Chatting) -> None:
@@ -74,35 +65,21 @@ def test_where_scripts_cannot_run_it_says_so_and_suggests_none(world: World, mon
     with serving(app_of(world)) as chatting:
         said = chatting.say(chatting.chat(), f"/{VALIDATION} run scripts/echo.sh hello")[-1]["text"]
     assert "I cannot run scripts here." in said
-    assert "metier doctor" in said
     assert "`run " not in said
 
 
-def test_a_refusal_is_told_and_not_tried_in_another_way(chatting: Chatting) -> None:
+def test_a_refusal_and_what_no_skill_fits_are_told(chatting: Chatting, world: World) -> None:
     chat = chatting.chat()
     chatting.say(chat, f"/{VALIDATION}")
     shown = chatting.say(chat, "read ../../x")
-    assert cards(shown) == [("read", "refused", VALIDATION)]
+    assert cards(shown) == [("read", "refused", VALIDATION)], "and not tried in another way"
     assert shown[-1]["text"].startswith("That did not work:")
-
-
-def test_what_no_skill_fits_is_said(chatting: Chatting) -> None:
     shown = chatting.say(chatting.chat(), "zzqx vvkp")
     assert cards(shown) == [("search", "done", "")]
     assert "No skill matches that." in shown[-1]["text"]
-
-
-def test_without_skills_it_says_so(world: World) -> None:
-    with serving(app_of(world)) as chatting:
-        shown = chatting.say(chatting.chat(), "hello")
-        assert kinds(shown) == ["user", "text"]
-        assert "There are no skills here" in shown[-1]["text"]
-
-
-def test_its_words_come_in_pieces(chatting: Chatting) -> None:
-    chat = chatting.chat()
-    heard = list(chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "profile a csv file"}))
-    assert sum(event == "delta" for event, _ in heard) > 20
+    shutil.rmtree(world.project / ".agents")
+    with serving(app_of(world)) as empty:
+        assert "There are no skills here" in empty.say(empty.chat(), "hello")[-1]["text"]
 
 
 @pytest.mark.behaviour("K-084")
@@ -129,12 +106,3 @@ def test_a_command_gives_the_cards_of_both_tools(
         assert (found[1]["path"], found[1]["truncated"]) == ("references/REFERENCE.md", False)
         assert "METIER-VALIDATION-REFERENCE-" in found[1]["text"]
         assert shown[0]["skill"] == VALIDATION
-
-
-def test_what_was_cut_says_so_on_its_card(world: World) -> None:
-    world.skill(".skills/long", body="word " * 2_000)
-    app = app_of(world, profile="remcochat")
-    app._overrides = {**(app._overrides or {}), "load.max_bytes": 1_000}
-    with serving(app) as chatting:
-        (card,) = [item for item in chatting.say(chatting.chat(), "/long go") if item["type"] == "tool"]
-        assert (card["truncated"], "truncated" in card["text"]) == (True, True)

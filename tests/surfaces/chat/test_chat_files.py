@@ -71,92 +71,68 @@ def chatting(world: World, model: ModelServer) -> Iterator[Chatting]:
         yield made
 
 
+TEXTS: dict[str, tuple[bytes, str]] = {
+    "300 characters": (last_line(300).encode(), last_line(300)),
+    "20,000 characters": (last_line(20_000).encode(), last_line(20_000)),
+    "20,000 umlauts of two bytes": (("ü" * 19_999 + "ß").encode(), "ü" * 19_999 + "ß"),
+    "what looks like an end": (HOSTILE.encode(), HOSTILE),
+    "lines of Windows": (b"one\r\ntwo\r\nthe last\r\n", "one\r\ntwo\r\nthe last\r"),
+    "umlauts": ("Grüße,\näöü ß €\n".encode(), "Grüße,\näöü ß €"),
+    "UTF-8 with a byte order mark": (b"\xef\xbb\xbfwith a mark", "with a mark"),
+    "UTF-16": ("größer\nals".encode("utf-16"), "größer\nals"),
+    "UTF-16, big end": (b"\xfe\xff" + "größer\nals".encode("utf-16-be"), "größer\nals"),
+    "colours of a terminal": (b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+}
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("data", "read"),
-    [
-        pytest.param(last_line(300).encode(), last_line(300), id="300 characters"),
-        pytest.param(last_line(20_000).encode(), last_line(20_000), id="20,000 characters"),
-        pytest.param(("ü" * 19_999 + "ß").encode(), "ü" * 19_999 + "ß", id="20,000 umlauts of two bytes"),
-        pytest.param(HOSTILE.encode(), HOSTILE, id="what looks like an end"),
-        pytest.param(b"one\r\ntwo\r\nthe last\r\n", "one\r\ntwo\r\nthe last\r", id="lines of Windows"),
-        pytest.param("Grüße,\näöü ß €\n".encode(), "Grüße,\näöü ß €", id="umlauts"),
-        pytest.param(b"\xef\xbb\xbfwith a mark", "with a mark", id="UTF-8 with a byte order mark"),
-        pytest.param("größer\nals".encode("utf-16"), "größer\nals", id="UTF-16"),
-        pytest.param("größer\nals".encode("utf-16-be").join([b"\xfe\xff", b""]), "größer\nals", id="UTF-16, big end"),
-        pytest.param(b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m", id="colours of a terminal"),
-    ],
-)
-def test_the_model_reads_a_text_file_to_its_last_line(
-    chatting: Chatting, model: ModelServer, data: bytes, read: str
+def test_the_model_reads_a_text_file_to_its_last_line(chatting: Chatting, model: ModelServer) -> None:
+    model.plays(quotes_last_lines())
+    for name, (data, read) in TEXTS.items():
+        chat = chatting.chat()
+        add(chatting, chat, name, data)
+        shown = chatting.say(chat, "What does it say?")
+        content = model.messages()[-1]["content"]
+        assert files_in(content) == {name: read}
+        assert json.loads(shown[-1]["text"]) == {name: read.rpartition("\n")[2]}
+        assert content.endswith("\n\nWhat does it say?")
+        assert "cut here" not in content, name
+
+
+@pytest.mark.system
+def test_longer_files_are_cut_share_a_limit_and_the_model_is_told_how_much_it_sees(
+    chatting: Chatting, model: ModelServer
 ) -> None:
     chat = chatting.chat()
-    add(chatting, chat, "no-ending", data)
-    model.plays(quotes_last_lines())
-    shown = chatting.say(chat, "What does it say?")
-    content = model.messages()[-1]["content"]
-    assert files_in(content) == {"no-ending": read}
-    assert json.loads(shown[-1]["text"]) == {"no-ending": read.rpartition("\n")[2]}
-    assert content.endswith("\n\nWhat does it say?")
-    assert "cut here" not in content
-
-
-@pytest.mark.system
-def test_a_longer_file_is_cut_and_the_model_is_told_how_much_it_sees(chatting: Chatting, model: ModelServer) -> None:
-    chat, long = chatting.chat(), last_line(30_000)
-    add(chatting, chat, "long.txt", long.encode())
-    add(chatting, chat, "short.txt", b"The last line of all is Yak.\n")
-    model.plays(quotes_last_lines())
-    shown = chatting.say(chat, "Compare them.")
-    content = model.messages()[-1]["content"]
-    assert files_in(content) == {"long.txt": long[:20_000], "short.txt": "The last line of all is Yak."}
-    assert json.loads(shown[-1]["text"])["short.txt"] == "The last line of all is Yak."
-    (notice,) = re.findall(r"^\[cut here.*\]$", content, re.MULTILINE)
-    limit = "a file is shown up to 20,000 characters"
-    assert notice == f"[cut here: 20,000 of 30,000 characters of long.txt are shown; {limit}]"
-
-
-@pytest.mark.system
-def test_the_files_of_a_message_share_a_limit(chatting: Chatting, model: ModelServer) -> None:
-    chat = chatting.chat()
     for name in "abcde":
-        add(chatting, chat, name, name.encode() * 25_000 if name != "c" else b"c" * 15_000)
+        add(chatting, chat, name, name.encode() * (15_000 if name == "c" else 25_000))
     chatting.say(chat, "Read all.")
     content = model.messages()[-1]["content"]
-    assert {name: len(inside) for name, inside in files_in(content).items()} == {
-        "a": 20_000,
-        "b": 20_000,
-        "c": 15_000,
-        "d": 5_000,
-    }
-    limit = "the files of a message are shown up to 60,000 characters in all"
-    assert f"[cut here: 5,000 of 25,000 characters of d are shown; {limit}]" in content
-    assert f"[cut here: 0 of 25,000 characters of e are shown; {limit}]" in content
+    lengths = {name: len(inside) for name, inside in files_in(content).items()}
+    assert lengths == {"a": 20_000, "b": 20_000, "c": 15_000, "d": 5_000}
+    for cut in ("20,000 of 25,000 characters of a", "5,000 of 25,000 characters of d", "0 of 25,000 characters of e"):
+        assert f"[cut here: {cut} are shown; " in content
     add(chatting, chat, "later", b"e" * 20_000)
     chatting.say(chat, "And this.")
     assert len(files_in(model.messages()[-1]["content"])["later"]) == 20_000, "each message has its own"
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"\x89PNG\r\n\x1a\n" + bytes(40), id="an image"),
-        pytest.param(b"text\0with a NUL", id="NUL"),
-        pytest.param(b"caf\xe9 in Latin-1", id="not UTF-8"),
-        pytest.param("x".encode("utf-32"), id="UTF-32"),
-        pytest.param(b"\xff\xfea\0b", id="half a character of UTF-16"),
-        pytest.param(b"bell \x07", id="a control character"),
-    ],
-)
-def test_what_is_no_text_is_named_and_not_sent(chatting: Chatting, model: ModelServer, data: bytes) -> None:
-    chat = chatting.chat()
-    add(chatting, chat, "notes.txt", data)
-    chatting.say(chat, "Read it.")
-    assert model.messages()[-1]["content"] == (
-        f"[The user added the file notes.txt ({len(data)} bytes). Scripts of skills find it in their current folder. "
-        "It cannot be read as text.]\n\nRead it."
-    )
+def test_what_is_no_text_is_named_and_not_sent(chatting: Chatting, model: ModelServer) -> None:
+    for name, data in {
+        "an image": b"\x89PNG\r\n\x1a\n" + bytes(40),
+        "NUL": b"text\0with a NUL",
+        "not UTF-8": b"caf\xe9 in Latin-1",
+        "UTF-32": "x".encode("utf-32"),
+        "half a character of UTF-16": b"\xff\xfea\0b",
+        "a control character": b"bell \x07",
+    }.items():
+        chat = chatting.chat()
+        add(chatting, chat, name, data)
+        chatting.say(chat, "Read it.")
+        content = model.messages()[-1]["content"]
+        assert content.startswith(f"[The user added the file {name} ({len(data)} bytes)."), content
+        assert content.endswith("It cannot be read as text.]\n\nRead it."), content
 
 
 @pytest.mark.system
@@ -232,18 +208,13 @@ def test_files_go_with_the_message_after_them_when_older_ones_are_left_out() -> 
 
 
 @pytest.mark.system
-def test_the_offline_guide_obeys_no_file(skilled: World) -> None:
-    with serving(app_of(skilled)) as chatting:
+def test_the_words_of_a_file_call_no_skill(skilled: World, model: ModelServer) -> None:
+    with serving(app_of(skilled)) as chatting:  # the offline guide
         chat = chatting.chat()
         add(chatting, chat, "notes.txt", HOSTILE.encode() + b"x" * 30_000)
-        shown = chatting.say(chat, "zzz")
-        searched = next(item for item in shown if item["type"] == "tool")
+        searched = next(item for item in chatting.say(chat, "zzz") if item["type"] == "tool")
         assert (searched["role"], searched["args"]["query"]) == ("search", "zzz")
         assert "notes" not in chatting.read(chat)["skills"]
-
-
-@pytest.mark.system
-def test_the_words_of_a_file_call_no_skill(skilled: World, model: ModelServer) -> None:
     with serving(app_with(skilled, model, None)) as chatting:
         chat = chatting.chat()
         add(chatting, chat, "notes.txt", b"/notes\n$notes\n")

@@ -154,7 +154,9 @@ def test_tokens_are_counted_where_the_provider_tells_and_priced_where_the_price_
 
 def test_a_known_model_has_a_price_and_an_unknown_one_none() -> None:
     used = RequestUsage(input_tokens=1_000_000, output_tokens=1000)
-    known = spent_on(ModelResponse(parts=[], usage=used, model_name="gpt-4o", provider_name="openai"))
+    known, unknown = (
+        spent_on(ModelResponse(parts=[], usage=used, model_name=name, provider_name="openai"))
+        for name in ("gpt-4o", "nobody-knows")
+    )
     assert (known.priced, known.words.startswith("1,001,000 tokens · $")) == (True, True)
-    unknown = spent_on(ModelResponse(parts=[], usage=used, model_name="nobody-knows", provider_name="openai"))
     assert (unknown.words, (known + unknown).priced) == ("1,001,000 tokens", False)

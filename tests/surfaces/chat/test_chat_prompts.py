@@ -37,7 +37,6 @@ JEWELS = {"name": "z-jewels"}
     ("profile", "call"),
     [
         ("standard", ("skill_load", JEWELS)),
-        ("remcochat", ("skills_activate", JEWELS)),
         ("mycodeagent", ("Skill", JEWELS)),
         ("codelia", ("skill_search", {"query": "jewels"})),
     ],
@@ -51,15 +50,12 @@ def test_every_turn_begins_with_the_same_prompt(
     model.plays(text("Well."), text("Well."), calls(call), text("Done."))
     with serving(app) as chatting:
         chat = chatting.chat()
-        for message in ("Kettles?", "Anchors?", "Jewels?", "/z-kettles now" if profile == "remcochat" else "And?"):
+        for message in ("Kettles?", "Anchors?", "Jewels?", "And?"):
             chatting.say(chat, message)
     texts = [system(model, number) for number in range(len(model.requests))]
     assert len(texts) == 5
     assert texts[0] == texts[1] == texts[2]
     assert all(one.startswith(texts[0]) for one in texts)
-    if profile == "remcochat":
-        assert texts[4][len(texts[0]) :] == "\n\nSkills activated in this conversation: z-jewels"
-        assert 'calls the skill "z-kettles"' in str(model.requests[4]["messages"][-1]), "said in the message itself"
 
 
 def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(

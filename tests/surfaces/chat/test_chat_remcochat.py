@@ -73,14 +73,14 @@ def test_a_skill_that_a_message_calls_counts_as_activated_once_the_model_has_it(
     chat = chatting.chat()
     model.plays(text("I will not."))
     chatting.say(chat, "/probe it")
-    called = model.messages()[0]["content"]
-    assert called == (
-        'it\n\nThe user calls the skill "probe" explicitly. Call `skills_activate` for it before you answer.'
-    )
+    called = 'it\n\nThe user calls the skill "probe" explicitly. Call `skills_activate` for it before you answer.'
+    assert model.messages()[0]["content"] == called
     assert "activated" not in model.system()
     assert "probe" not in chips(chatting, chat)
     assert chatting.read(chat)["skills"] == []
     assert chatting.app.session(chat).state()["activated_skill_names"] == ["probe"]
+    chatting.retry(chat)
+    assert [one["content"] for one in model.messages()] == [called], "once, also when it is tried again"
 
     model.plays(calls(("skills_activate", {"name": "nothing"})), text("No."))
     chatting.say(chat, "go on")

@@ -28,7 +28,6 @@ from worlds import World
 
 pytestmark = pytest.mark.system
 
-LONG_SECONDS = 600.0
 """A heartbeat that no test waits for."""
 
 
@@ -61,49 +60,37 @@ class Follower:
 
 
 @pytest.mark.parametrize("path", ["/api/chats/{chat}/stream", "/chat/{chat}/stream"])
-def test_a_turn_is_followed_through_another_server_without_waiting_for_a_heartbeat(
+def test_a_turn_is_followed_through_another_server_until_that_one_ends(
     skilled: World, model: ModelServer, runner: FakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", LONG_SECONDS)
-    store = f"sqlite://{tmp_path}/chats.db"
-    with (
-        serving(app_with(skilled, model, runner, store)) as one,
-        serving(app_with(skilled, model, runner, store)) as other,
-    ):
-        chat = one.chat()
-        model.plays(calls(LOAD, RUN), text("All of it ran."))
-        with one.saying(chat, "run it"):
-            ask = one.waiting(chat)
-            follower = Follower(other, path.format(chat=chat))
-            follower.until("item", "scripts/echo.sh one")
-            answer(one, chat, ask["id"], "once")
-            follower.until("item", "ran\\n")
-            follower.until("item", "All of it ran.")
-            follower.until("end")
-        if path.startswith("/api"):
-            assert follower.ended()
-        else:  # a page follows the next turn, too
-            model.plays(text("And again."))
-            one.say(chat, "once more")
-            follower.until("item", "And again.")
-            follower.until("end")
-
-
-@pytest.mark.parametrize("path", ["/api/chats/{chat}/stream", "/chat/{chat}/stream"])
-def test_a_server_that_ends_ends_the_streams_that_follow_turns_of_another(
-    skilled: World, model: ModelServer, runner: FakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 600.0)  # no test waits for one
     store = f"sqlite://{tmp_path}/chats.db"
     with serving(app_with(skilled, model, runner, store)) as one:
-        chat = one.chat()
+        with serving(app_with(skilled, model, runner, store)) as other:
+            chat = one.chat()
+            model.plays(calls(LOAD, RUN), text("All of it ran."))
+            with one.saying(chat, "run it"):
+                ask = one.waiting(chat)
+                follower = Follower(other, path.format(chat=chat))
+                follower.until("item", "scripts/echo.sh one")
+                answer(one, chat, ask["id"], "once")
+                follower.until("item", "ran\\n")
+                follower.until("item", "All of it ran.")
+                follower.until("end")
+            if path.startswith("/api"):
+                assert follower.ended()
+            else:  # a page follows the next turn, too
+                model.plays(text("And again."))
+                one.say(chat, "once more")
+                follower.until("item", "And again.")
+                follower.until("end")
         model.plays(calls(LOAD, RUN), text("All of it ran."))
         with one.saying(chat, "run it"):
             ask = one.waiting(chat)
             with serving(app_with(skilled, model, runner, store)) as other:
                 client = Chatting(other.app, str(other.http.base_url))  # one that is still open when the server ends
                 follower = Follower(client, path.format(chat=chat))
-                follower.until("item", "scripts/echo.sh one")
+                follower.until("item", ask["id"])
             assert follower.ended()
             client.http.close()
             answer(one, chat, ask["id"], "once")
@@ -130,7 +117,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{server.url}?options=-csearch_path%3D{name}"
 
 
-def test_a_chat_goes_on_through_another_server_of_the_store(
+def test_a_chat_goes_on_and_is_watched_asked_and_stopped_through_another_server(
     skilled: World, model: ModelServer, runner: FakeRunner, shared: str
 ) -> None:
     with (
@@ -143,20 +130,8 @@ def test_a_chat_goes_on_through_another_server_of_the_store(
         assert other.read(chat) == one.read(chat)
         model.plays(calls(LOAD), text("Known."))
         assert other.say(chat, "again")[1]["already_loaded"] is True
-        model.plays(text("Back."))
-        one.say(chat, "and here?")
-        assert [item["text"] for item in other.items(chat, "text")] == ["Loaded.", "Known.", "Back."]
-
-
-def test_a_turn_is_watched_asked_and_stopped_through_another_server(
-    skilled: World, model: ModelServer, runner: FakeRunner, shared: str
-) -> None:
-    with (
-        serving(app_with(skilled, model, runner, shared)) as one,
-        serving(app_with(skilled, model, runner, shared)) as other,
-    ):
-        chat = one.chat()
-        model.plays(calls(LOAD, RUN), held(threading.Event(), "Now for the"))
+        asked = len(model.requests)
+        model.plays(calls(RUN), held(threading.Event(), "Now for the"))
         with one.saying(chat, "run it") as shown:
             ask = other.waiting(chat)
             busy = other.http.post(f"/api/chats/{chat}/messages", json={"text": "me too"})
@@ -167,11 +142,10 @@ def test_a_turn_is_watched_asked_and_stopped_through_another_server(
             )
             watching.start()
             assert answer(other, chat, ask["id"], "once") == 204
-            until(lambda: runner.jobs, "the run")
-            until(lambda: len(model.requests) == 2)
+            until(lambda: len(model.requests) == asked + 2)
             assert other.http.post(f"/api/chats/{chat}/stop").status_code == 204
         watching.join()
-        assert shown[-1]["text"] == "Stopped."
+        assert (len(runner.jobs), shown[-1]["text"]) == (1, "Stopped.")
         last = {data["id"]: data for event, data in watched if event == "item"}
         assert [item["type"] for item in last.values()][-1] == "notice"
         assert watched[-1][0] == "end"

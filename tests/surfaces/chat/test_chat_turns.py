@@ -9,12 +9,10 @@ import pytest
 
 import parts
 from metier import replay
-from metier.app import App
 from metier.hosts.schema import RunRules
 from metier.record.events import ChatTurnStarted
 from metier.record.store import open_store
 from metier.running import scripts
-from metier.running.sandbox import Job, OnOutput, Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.surfaces.chat import chat_store, engine, items, turn
 from surfaces.chat.openai_server import ModelServer, calls, held, text
@@ -31,47 +29,32 @@ def chatting(skilled: World, model: ModelServer, runner: FakeRunner) -> Iterator
         yield made
 
 
-# --- questions ---
-
-
-def test_a_script_runs_after_a_yes_and_the_question_says_what_would_run(
-    chatting: Chatting, model: ModelServer, runner: FakeRunner
-) -> None:
-    model.plays(calls(LOAD, RUN), text("It ran."))
-    chat = chatting.chat()
-    with chatting.saying(chat, "run it") as shown:
-        ask = chatting.waiting(chat)
-        assert (ask["tool"], ask["skill"], ask["path"]) == ("skill_run", "notes", "scripts/echo.sh")
-        assert ask["digest"].startswith("sha256:")
-        assert (ask["command"], "echo ran" in ask["detail"]) == ("scripts/echo.sh one", True)
-        assert chatting.read(chat)["status"] == "waiting"
-        assert runner.jobs == []
-        assert answer(chatting, chat, ask["id"], "once") == 204
-    assert kinds(shown) == ["user", "tool", "tool", "ask", "text"]
-    run = shown[2]
-    assert (run["role"], run["state"], run["exit_code"], run["stdout"]) == ("run", "done", 0, "ran\n")
-    assert shown[3]["state"] == "once"
-    assert answer(chatting, chat, ask["id"], "once") == 409
-
-
 def test_once_asks_again_always_does_not_and_no_refuses_with_the_rule(
     chatting: Chatting, model: ModelServer, runner: FakeRunner
 ) -> None:
     chat = chatting.chat()
 
-    def ran(said: str | None) -> JsonItem:
+    def ran(said: str | None) -> list[JsonItem]:
         model.plays(calls(LOAD, RUN), text("Well."))
         with chatting.saying(chat, "run it") as shown:
             if said is not None:
-                assert answer(chatting, chat, chatting.waiting(chat)["id"], said) == 204
-        return next(item for item in shown if item.get("role") == "run")
+                ask, before = chatting.waiting(chat), len(runner.jobs)
+                assert (ask["tool"], ask["skill"], ask["path"]) == ("skill_run", "notes", "scripts/echo.sh")
+                assert (ask["command"], "echo ran" in ask["detail"]) == ("scripts/echo.sh one", True)
+                assert ask["digest"].startswith("sha256:")
+                assert (chatting.read(chat)["status"], len(runner.jobs)) == ("waiting", before)
+                assert answer(chatting, chat, ask["id"], said) == 204
+                assert answer(chatting, chat, ask["id"], said) == 409, "it is over"
+        return shown
 
-    refused = ran("no")
+    _, _, refused, ask, _ = ran("no")
     assert (refused["state"], refused["code"], refused["rule"]) == ("refused", "ACCESS_DENIED", "the answer was no")
-    assert runner.jobs == []
-    assert ran("once")["state"] == "done"
-    assert ran("always")["state"] == "done"
-    assert ran(None)["state"] == "done"
+    assert (ask["state"], runner.jobs) == ("no", [])
+    for said in ("once", "always"):
+        _, _, run, ask, _ = ran(said)
+        assert (run["role"], run["state"], run["exit_code"], run["stdout"]) == ("run", "done", 0, "ran\n")
+        assert ask["state"] == said
+    assert kinds(ran(None)) == ["user", "tool", "tool", "text"]
     assert len(runner.jobs) == 3
 
 
@@ -96,91 +79,22 @@ def test_always_answers_the_same_question_of_every_other_chat_with_one_rule(
     assert "ask" not in kinds(chatting.say(chatting.chat(), "run it")), "nor does a new chat ask"
 
 
-def test_a_rule_that_denies_shows_on_the_card(skilled: World, model: ModelServer, runner: FakeRunner) -> None:
-    settings = {
-        "model": {"provider": "openai", "name": "m", "base_url": model.url},
-        "permissions": {"deny": [{"tool": "skill_run", "skill_name": "notes"}]},
-    }
-    app = App(skilled.project, home=skilled.home, settings=settings, store="memory:")
-    app.runner = runner
-    model.plays(calls(LOAD, RUN), text("Refused."))
-    with serving(app) as chatting:
-        shown = chatting.say(chatting.chat(), "run it")
-        assert (shown[2]["state"], "deny rule" in shown[2]["rule"]) == ("refused", True)
-
-
-def test_a_question_nobody_answers_is_a_no(
+def test_a_question_nobody_answers_or_nobody_can_be_asked_is_a_no(
     chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn, "ASK_SECONDS", 0.1)
     model.plays(calls(LOAD, RUN), text("Nobody there."))
-    shown = chatting.say(chatting.chat(), "run it")
-    assert [item["state"] for item in shown if item["type"] == "ask"] == ["no"]
-
-
-def test_a_call_over_http_on_the_session_of_a_chat_is_refused_where_nobody_can_be_asked(
-    chatting: Chatting, model: ModelServer
-) -> None:
     chat = chatting.chat()
-    model.plays(calls(LOAD), text("Loaded."))
-    chatting.say(chat, "load it")
-    call = {"tool": RUN[0], "args": RUN[1]}
+    shown = chatting.say(chat, "run it")
+    assert [item["state"] for item in shown if item["type"] == "ask"] == ["no"]
+    call = {"tool": RUN[0], "args": RUN[1]}  # over HTTP
     assert chatting.http.post(f"/api/sessions/{chat}/call", json=call).json()["code"] == "ACCESS_DENIED"
 
 
-class SteppedRunner(FakeRunner):
-    """Prints a line, waits, prints another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Event()
-
-    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        job.started(())
-        assert on_output is not None
-        on_output("stdout", b"first\n")
-        self.gate.wait()
-        on_output("stdout", b"second\n")
-        return Outcome(exit_code=0, ended="exit", duration_ms=5, stdout=b"first\nsecond\n")
-
-
-def test_the_output_of_a_script_shows_while_it_runs(skilled: World, model: ModelServer) -> None:
-    runner = SteppedRunner()
-    with serving(app_with(skilled, model, runner)) as chatting:
-        chat = chatting.chat()
-        model.plays(calls(LOAD, RUN), text("It ran."))
-        heard = chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "run it"})
-        live: list[str] = []
-        for event, item in heard:
-            if event == "item" and item["type"] == "ask" and item["state"] == "waiting":
-                assert answer(chatting, chat, item["id"], "once") == 204
-            if event == "item" and item.get("role") == "run":
-                live.append(item["stdout"])
-                if item["stdout"] == "first\n":
-                    runner.gate.set()
-        assert "first\n" in live
-        assert live[-1] == "first\nsecond\n"
-
-
-@pytest.fixture
-def sandboxed() -> None:
+def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
     sandbox = scripts.default_runner(RunRules())
     if sandbox is None or sandbox.problem() is not None:
         parts.missing("bwrap", "no sandbox works here")
-
-
-@pytest.mark.usefixtures("sandboxed")
-def test_a_script_really_runs_in_the_sandbox(skilled: World, model: ModelServer) -> None:
-    with serving(app_with(skilled, model, None)) as chatting:
-        chat = chatting.chat()
-        model.plays(calls(LOAD, RUN), text("It ran."))
-        with chatting.saying(chat, "run it") as shown:
-            answer(chatting, chat, chatting.waiting(chat)["id"], "once")
-        assert (shown[2]["exit_code"], shown[2]["stdout"]) == (0, "ran\n")
-
-
-@pytest.mark.usefixtures("sandboxed")
-def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
     world.skill(".agents/skills/notes", files={"scripts/echo.sh": "#!/bin/sh\necho begun\nsleep 600\n"})
     with serving(app_with(world, model, None)) as chatting:
         chat = chatting.chat()
@@ -190,51 +104,38 @@ def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
                 answer(chatting, chat, item["id"], "once")
             if event == "item" and item.get("stdout") == "begun\n" and item["state"] == "running":
                 chatting.http.post(f"/api/chats/{chat}/stop")
-        assert [item["state"] for item in chatting.items(chat, "tool")] == ["done", "failed"]
-        stopped = chatting.items(chat, "tool")[1]
+        loaded, stopped = chatting.items(chat, "tool")
+        assert (loaded["state"], stopped["state"]) == ("done", "failed")
         assert (stopped["stdout"], stopped["code"]) == ("begun\n", "STOPPED")
-        model.plays(text("Free again."))
-        assert chatting.say(chat, "and now?")[-1]["text"] == "Free again."
         failed = [frame for frame in chatting.app.store.read(chat) if frame["type"] == "tool_failed"]
         assert [frame["reason"] for frame in failed] == ["stopped"]
 
 
-def test_the_session_of_a_chat_can_be_run_again_from_its_record(
-    chatting: Chatting, model: ModelServer, tmp_path: Path
-) -> None:
+def test_the_session_of_a_chat_can_be_run_again_from_its_record(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
     model.plays(calls(LOAD, RUN, ("made_up", {})), text("It ran."))
     with chatting.saying(chat, "run it"):
         answer(chatting, chat, chatting.waiting(chat)["id"], "once")
     chatting.http.put("/api/model", json={"provider": "openai", "model": "other", "tools": False})
+    model.plays(text("No tools here."))
     chatting.say(chat, "/notes again")
-    store = chatting.app.store
-    done = replay.replay(replay.from_store(store, chat))
+    assert (model.tools(), model.requests[-1]["model"]) == ([], "other")
+    done = replay.replay(replay.from_store(chatting.app.store, chat))
     assert (done.differences, len(done.frames) > 10) == ([], True)
-    file = tmp_path / "chat.jsonl"
-    file.write_text("\n".join(store.export_lines(chat)))
-    assert replay.replay(replay.from_file(str(file))).identical
 
 
-# --- stop, leave, join ---
-
-
-def test_stop_ends_the_answer_and_keeps_what_there_is(chatting: Chatting, model: ModelServer) -> None:
+def test_stop_ends_the_answer_keeps_what_there_is_and_answers_an_open_question_with_no(
+    chatting: Chatting, model: ModelServer, runner: FakeRunner
+) -> None:
     chat = chatting.chat()
     model.plays(held(threading.Event(), "The beginning"))
     with chatting.saying(chat, "go on") as shown:
-        until(lambda: len(model.requests) == 1)
-        until(lambda: chatting.items(chat, "user"))
+        until(lambda: chatting.items(chat, "text"))
         assert chatting.http.post(f"/api/chats/{chat}/stop").status_code == 204
-    assert shown[-1] == {**shown[-1], "type": "notice", "text": "Stopped."}
+    assert [item["text"] for item in shown] == ["go on", "The beginning", "Stopped."]
     assert chatting.read(chat)["status"] == "idle"
-    model.plays(text("A new one."))
-    assert chatting.say(chat, "something else")[-1]["text"] == "A new one."
-
-
-def test_stop_answers_an_open_question_with_no(chatting: Chatting, model: ModelServer, runner: FakeRunner) -> None:
-    chat = chatting.chat()
     model.plays(calls(LOAD, RUN), text("Never said."))
+    chat = chatting.chat()
     with chatting.saying(chat, "run it") as shown:
         chatting.waiting(chat)
         chatting.http.post(f"/api/chats/{chat}/stop")
@@ -243,8 +144,7 @@ def test_stop_answers_an_open_question_with_no(chatting: Chatting, model: ModelS
     assert runner.jobs == []
     model.plays(text("Fine."))
     chatting.say(chat, "never mind")
-    roles = [one["role"] for one in model.messages()]
-    assert roles == ["user", "assistant", "tool", "tool", "user"]
+    assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool", "tool", "user"]
 
 
 def test_a_turn_goes_on_when_nobody_watches_and_can_be_joined(chatting: Chatting, model: ModelServer) -> None:
@@ -288,14 +188,13 @@ def test_one_turn_at_a_time_and_a_bounded_number_of_them(
 
 def test_retry_after_a_whole_answer_makes_another_one(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
+    assert chatting.retry(chat)[-1]["message"] == "There is no message to answer."
     model.plays(calls(LOAD), text("One."))
     chatting.say(chat, "go")
     model.plays(text("Two."))
     chatting.retry(chat)
-    assert [(item["text"], item.get("superseded")) for item in chatting.items(chat, "text")] == [
-        ("One.", True),
-        ("Two.", None),
-    ]
+    texts = [(item["text"], item.get("superseded")) for item in chatting.items(chat, "text")]
+    assert texts == [("One.", True), ("Two.", None)]
     assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool"]
 
 
@@ -310,21 +209,13 @@ def test_a_message_that_replaces_another_sets_aside_what_followed_and_keeps_the_
     model.plays(text("Two."))
     sent = {"text": "without", "replaces": first["id"]}
     chatting.stream("POST", f"/api/chats/{chat}/messages", sent)
-    told = model.messages()
-    assert [one["role"] for one in told] == ["user", "assistant", "user"]
-    assert "the beginning" in told[0]["content"]
-    assert "# " in told[0]["content"], "the instructions of the loaded skill are there still"
-    assert told[2]["content"] == "without"
+    beginning, _, last = model.messages()
+    assert "the beginning" in beginning["content"]
+    assert "# " in beginning["content"], "the instructions of the loaded skill are there still"
+    assert (last["role"], last["content"]) == ("user", "without")
     assert [item["text"] for item in chatting.items(chat, "text")] == ["Zero.", "One.", "Two."], "nothing is lost"
     wrong = chatting.http.post(f"/api/chats/{chat}/messages", json=sent)
     assert wrong.status_code == 422, "it is set aside already"
-
-
-def test_retry_of_an_empty_chat_says_that_there_is_nothing(chatting: Chatting) -> None:
-    assert chatting.retry(chatting.chat())[-1]["message"] == "There is no message to answer."
-
-
-# --- restarts ---
 
 
 def test_a_server_that_ends_in_the_middle_leaves_a_chat_that_can_go_on(

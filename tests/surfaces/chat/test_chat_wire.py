@@ -12,9 +12,9 @@ import pytest
 
 from metier import Skills
 from metier.app import App
-from metier.surfaces.chat import history, turn
+from metier.surfaces.chat import turn
 from surfaces.chat.openai_server import JsonObject, ModelServer, Reply, calls, chunk, cut, held, raw, status, text
-from surfaces.chat.serving import Chatting, app_of, kinds, serving, until
+from surfaces.chat.serving import Chatting, app_of, kinds, serving
 from worlds import World
 
 pytestmark = pytest.mark.system
@@ -52,7 +52,6 @@ def test_an_answer_comes_in_pieces_and_is_kept_whole(chatting: Chatting) -> None
     heard = list(chatting.messages("POST", f"/api/chats/{chat}/messages", {"text": "Hi"}))
     assert [event for event, _ in heard[:3]] == ["item", "item", "delta"]
     assert (heard[1][1]["text"], heard[1][1]["done"]) == ("Hello", False)
-    assert heard[-1][1] == {"status": "idle", "skills": []}
     shown = chatting.read(chat)
     assert [(one["type"], one["text"]) for one in shown["items"]] == [("user", "Hi"), ("text", "Hello there.")]
     assert (shown["title"], shown["model"], shown["status"]) == ("Hi", "openai:scripted", "idle")
@@ -104,93 +103,79 @@ def test_the_events_of_the_session_are_those_of_the_plain_library(
     assert {frame["stream_kind"] for frame in trail} == {"session", "chat", "offers"}
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "says"),
-    [
+def test_a_models_mistakes_are_failed_cards_and_go_back_to_it(chatting: Chatting, model: ModelServer) -> None:
+    mistakes: list[tuple[tuple[str, object], str, str]] = [
         (("made_up", {}), "INVALID_PARAM", "there is no tool 'made_up'"),
         (("skill_load", '{"name": "no'), "INVALID_PARAM", "must be a JSON object"),
         (("skill_load", "[1]"), "INVALID_PARAM", "must be a JSON object"),
         (("skill_load", {"name": "nope"}), "NOT_FOUND", "there is no skill 'nope'"),
-    ],
-)
-def test_a_models_mistake_is_a_failed_card_and_goes_back_to_it(
-    chatting: Chatting, model: ModelServer, call: tuple[str, object], code: str, says: str
-) -> None:
-    model.plays(calls(call), text("I see."))
-    shown = chatting.say(chatting.chat(), "go")
-    assert kinds(shown) == ["user", "tool", "text"]
-    assert (shown[1]["state"], shown[1]["code"]) == ("failed", code)
-    assert says in shown[1]["text"]
-    result = model.messages()[-1]
-    assert (result["role"], says in result["content"]) == ("tool", True)
-    json.loads(model.messages()[-2]["tool_calls"][0]["function"]["arguments"])
+    ]
+    model.plays(calls(*(call for call, _, _ in mistakes)), text("I see."))
+    _, *cards, answer = chatting.say(chatting.chat(), "go")
+    assert answer["text"] == "I see."
+    asked, *results = model.messages()[-5:]
+    for card, result, call, (_, code, says) in zip(cards, results, asked["tool_calls"], mistakes, strict=True):
+        assert (card["state"], card["code"]) == ("failed", code)
+        assert says in card["text"]
+        assert (result["role"], says in result["content"]) == ("tool", True)
+        json.loads(call["function"]["arguments"])
 
 
-def test_a_model_that_calls_without_end_is_stopped_and_can_be_tried_again(
+def test_calls_and_words_without_end_are_cut_and_can_be_tried_again(
     chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn, "ROUNDS", 3)
-    model.plays(calls(("skill_search", {"query": "notes"})))
+    monkeypatch.setattr(turn, "CALLS", 2)
+    monkeypatch.setattr(turn, "CHARACTERS", 1_000)
+    search = ("skill_search", {"query": "notes"})
+    model.plays(calls(search))
     chat = chatting.chat()
     shown = chatting.say(chat, "go")
     assert kinds(shown) == ["user", "tool", "tool", "tool", "error"]
     assert "without an answer" in shown[-1]["message"]
     model.plays(text("Now I am done."))
     assert chatting.retry(chat)[-1]["text"] == "Now I am done."
-
-
-def test_only_so_many_calls_of_one_answer_are_carried_out(
-    chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn, "CALLS", 2)
-    model.plays(calls(*[("skill_search", {"query": "notes"})] * 3), text("Fine."))
+    model.plays(calls(search, search, search), text("Fine."))
     shown = chatting.say(chatting.chat(), "go")
     assert [item["code"] for item in shown if item["type"] == "tool"] == [None, None, "TOO_MANY"]
+    model.plays(text(*["many words "] * 1_000))
+    shown = chatting.say(chatting.chat(), "go on and on")
+    assert kinds(shown) == ["user", "text", "error"]
+    assert len(shown[1]["text"]) < 1_100
 
 
-# --- errors of the server ---
-
-FAILURES: list[tuple[str, Reply, str]] = [
-    ("key", status(401, "Incorrect API key provided"), "refuses the key"),
-    ("model", status(404), "does not know this model"),
-    ("quota", status(429), "is overloaded"),
-    ("server", status(500, "the disk is full"), "It says: the disk is full"),
-    ("redirect", status(302, headers={"location": "http://127.0.0.1:1/v1"}), "not followed"),
-    ("cut", cut("Half an ans"), "cut off"),
-    ("json", raw("data: {no json\n\n", "data: [DONE]\n\n"), "an invalid answer"),
-    ("empty", text(), "an empty answer"),
+FAILURES: list[tuple[Reply, str]] = [
+    (status(401, "Incorrect API key provided"), "refuses the key"),
+    (status(404), "does not know this model"),
+    (status(429), "is overloaded"),
+    (status(500, "the disk is full"), "It says: the disk is full"),
+    (status(302, headers={"location": "http://127.0.0.1:1/v1"}), "not followed"),
+    (cut("Half an ans"), "cut off"),
+    (raw("data: {no json\n\n", "data: [DONE]\n\n"), "an invalid answer"),
+    (text(), "an empty answer"),
 ]
 
 
-@pytest.mark.parametrize(("reply", "says"), [one[1:] for one in FAILURES], ids=[one[0] for one in FAILURES])
-def test_an_error_of_the_server_is_an_item_and_nothing_is_lost(
-    chatting: Chatting, model: ModelServer, reply: Reply, says: str
-) -> None:
-    chat = chatting.chat()
-    chatting.say(chat, "first")
-    model.plays(calls(("skill_load", {"name": "notes"})), reply)
-    shown = chatting.say(chat, "second")
-    assert kinds(shown)[:2] == ["user", "tool"]
-    assert (shown[-1]["type"], shown[-1]["retry"], says in shown[-1]["message"]) == ("error", True, True), shown[-1]
-    model.plays(text("Better now."))
-    again = chatting.retry(chat)
-    assert again[-1]["text"] == "Better now."
-    told = model.messages()
-    assert [one["role"] for one in told] == ["user", "assistant", "user", "assistant", "tool"]
-    assert "BODY-MARKER" in told[-1]["content"]
-    kept = [item for item in chatting.items(chat) if not item.get("superseded")]
-    assert kinds(kept) == ["user", "text", "user", "tool", "text"]
+def test_an_error_of_the_server_is_an_item_and_nothing_is_lost(chatting: Chatting, model: ModelServer) -> None:
+    for reply, says in FAILURES:
+        chat = chatting.chat()
+        model.plays(text("Hello."))
+        chatting.say(chat, "first")
+        model.plays(calls(("skill_load", {"name": "notes"})), reply)
+        shown = chatting.say(chat, "second")
+        assert kinds(shown)[:2] == ["user", "tool"]
+        assert (shown[-1]["type"], shown[-1]["retry"]) == ("error", True), says
+        assert says in shown[-1]["message"]
+        model.plays(text("Better now."))
+        assert chatting.retry(chat)[-1]["text"] == "Better now."
+        told = model.messages()
+        assert [one["role"] for one in told] == ["user", "assistant", "user", "assistant", "tool"], says
+        assert "BODY-MARKER" in told[-1]["content"]
+        kept = [item for item in chatting.items(chat) if not item.get("superseded")]
+        assert kinds(kept) == ["user", "text", "user", "tool", "text"], says
 
 
-def test_a_silent_server_is_given_up(skilled: World, model: ModelServer) -> None:
-    gate = threading.Event()
-    model.plays(held(gate))
-    with with_model(skilled, model, timeout=0.3) as chatting:
-        shown = chatting.say(chatting.chat(), "hello?")
-        assert "silent for too long" in shown[-1]["message"]
-
-
-def test_a_server_that_falls_silent_in_the_middle_is_given_up_and_its_words_stay(
+def test_a_server_that_falls_silent_or_is_gone_is_given_up_and_its_words_stay(
     skilled: World, model: ModelServer
 ) -> None:
     model.plays(held(threading.Event(), "The beginning"))
@@ -198,36 +183,17 @@ def test_a_server_that_falls_silent_in_the_middle_is_given_up_and_its_words_stay
         shown = chatting.say(chatting.chat(), "hello?")
         assert kinds(shown) == ["user", "text", "error"]
         assert (shown[1]["text"], shown[1]["done"], shown[1]["cut"]) == ("The beginning", True, True)
+        assert "silent for too long" in shown[2]["message"]
+    with serving(app_of(skilled, provider="openai", name="none", base_url="http://127.0.0.1:1/v1")) as chatting:
+        assert "failed or was cut off" in chatting.say(chatting.chat(), "hello?")[-1]["message"]
 
 
-def test_a_server_that_is_not_there_is_said_so(skilled: World) -> None:
-    app = app_of(skilled, provider="openai", name="none", base_url="http://127.0.0.1:1/v1")
-    with serving(app) as chatting:
-        shown = chatting.say(chatting.chat(), "hello?")
-        assert "failed or was cut off" in shown[-1]["message"]
-
-
-def test_an_answer_without_bound_is_cut(
-    chatting: Chatting, model: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn, "CHARACTERS", 1_000)
-    model.plays(text(*["many words "] * 1_000))
-    shown = chatting.say(chatting.chat(), "go on and on")
-    assert kinds(shown) == ["user", "text", "error"]
-    assert len(shown[1]["text"]) < 1_100
-
-
-@pytest.mark.parametrize(("finish", "says"), [("length", "length limit"), (None, "may have been cut off")])
-def test_an_answer_that_is_not_whole_says_so(
-    chatting: Chatting, model: ModelServer, finish: str | None, says: str
-) -> None:
-    model.plays(text("As far as I", finish=finish))
-    shown = chatting.say(chatting.chat(), "go")
-    assert kinds(shown) == ["user", "text", "notice"]
-    assert says in shown[-1]["text"]
-
-
-# --- history ---
+def test_an_answer_that_is_not_whole_says_so(chatting: Chatting, model: ModelServer) -> None:
+    for finish, says in (("length", "length limit"), (None, "may have been cut off")):
+        model.plays(text("As far as I", finish=finish))
+        shown = chatting.say(chatting.chat(), "go")
+        assert kinds(shown) == ["user", "text", "notice"]
+        assert says in shown[-1]["text"]
 
 
 def test_the_next_turn_has_the_earlier_ones_with_their_results_and_no_body_twice(
@@ -258,83 +224,29 @@ def test_a_command_loads_the_skill_for_the_model_and_shows_as_a_card_of_the_user
     assert "BODY-MARKER" in told["content"]
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_the_model_is_told_the_same_after_a_restart(
-    skilled: World, model: ModelServer, tmp_path: Path, again: bool
-) -> None:
+def test_the_model_is_told_the_same_after_a_restart(skilled: World, model: ModelServer, tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/chats.db"
+    told: list[tuple[str, list[JsonObject]]] = []
     with with_model(skilled, model, store=url) as chatting:
         chat = chatting.chat()
         model.plays(calls(("skill_load", {"name": "notes"}), ("made_up", {}), say="First."), text("Loaded."))
         chatting.say(chat, "load it")
         model.plays(text("Cats."))
         chatting.say(chat, "/notes cats")
+        chatting.say(chat, "and?")
+        told.append((model.system(), model.messages()))
         before = chatting.read(chat)
-        if not again:
-            chatting.say(chat, "and?")
-    if again:
-        with with_model(skilled, model, store=url) as chatting:
-            assert chatting.read(chat) == before
-            assert [one["id"] for one in chatting.http.get("/api/chats").json()["chats"]] == [chat]
-            chatting.say(chat, "and?")
-    told = model.messages()
-    for one in told:
-        for call in one.get("tool_calls", ()):
-            call.pop("index", None)
-    roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
-    assert [one["role"] for one in told] == roles
-    assert "Skills activated in this conversation: notes" in model.system()
-    assert told[-1]["content"] == "and?"
-    assert json.dumps(told).count("BODY-MARKER") == 2  # once as loaded, once with the command
-
-
-def test_results_beyond_what_fits_are_left_out_from_the_oldest_on(
-    skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    skilled.skill(".agents/skills/middle", body="y" * 5_100)
-    skilled.skill(".agents/skills/large", body="x" * 5_000)
-    monkeypatch.setattr(history, "CHARACTERS", 10_800)
-    with with_model(skilled, model) as chatting:
-        chat = chatting.chat()
-        wanted = [calls(("skill_load", {"name": name})) for name in ("notes", "middle", "large")]
-        model.plays(*wanted, text("All."))
-        chatting.say(chat, "load them")
-        model.plays(text("Yes."))
-        chatting.say(chat, "still there?")
-        results = [one["content"] for one in model.messages() if one["role"] == "tool"]
-        assert results[0].startswith("[left out: ")
-        assert results[2].count("x") == 5_000
-        first = next(one["content"] for one in model.messages() if one["role"] == "user")
-        assert "BODY-MARKER" in first, "what a skill says is put back, because a second load would give a reminder only"
-
-
-# --- other shapes ---
-
-
-def test_tools_are_named_as_every_provider_takes_them(world: World, model: ModelServer) -> None:
-    world.skill(".skills/probe", body=BODY)
-    model.plays(calls(("skills_activate", {"name": "probe"})), text("Done."))
-    with with_model(world, model, profile="remcochat") as chatting:
-        shown = chatting.say(chatting.chat(), "/probe it")
-        assert model.tools(0) == ["skills_activate", "skills_readResource"]
-        assert (shown[1]["tool"], shown[1]["state"]) == ("skills.activate", "done")
-        call = 'The user calls the skill "probe" explicitly. Call `skills_activate` for it before you answer.'
-        assert model.messages(0)[0]["content"] == f"it\n\n{call}"
-        assert "explicitly. Call" not in model.system(0)
-
-
-@pytest.mark.behaviour("N-105")
-def test_a_retried_command_is_told_to_the_model_once(world: World, model: ModelServer) -> None:
-    world.skill(".skills/probe", body=BODY)
-    model.plays(text("One."))
-    with with_model(world, model, profile="remcochat") as chatting:
-        chat = chatting.chat()
-        chatting.say(chat, "/probe it")
+    with with_model(skilled, model, store=url) as chatting:
+        assert chatting.read(chat) == before
+        assert [one["id"] for one in chatting.http.get("/api/chats").json()["chats"]] == [chat]
         chatting.retry(chat)
-        (told,) = model.messages()
-        assert told["content"].count("The user calls the skill") == 1
-        assert told["content"].startswith("it\n\n")
-        assert kinds(chatting.items(chat)) == ["user", "text", "text"]
+        told.append((model.system(), model.messages()))
+    assert told[0] == told[1]
+    system, messages = told[0]
+    roles = ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"]
+    assert [one["role"] for one in messages] == roles
+    assert "Skills activated in this conversation: notes" in system
+    assert json.dumps(messages).count("BODY-MARKER") == 2  # once as loaded, once with the command
 
 
 @pytest.mark.parametrize("profile", [None, "remcochat"])
@@ -344,46 +256,26 @@ def test_a_model_without_tools_gets_what_the_user_names_for_that_request_only(
     world.skill(".skills/probe" if profile else ".agents/skills/probe", body=BODY)
     with with_model(world, model, profile=profile, tools=False) as chatting:
         chat = chatting.chat()
-        shown = chatting.say(chat, "/probe it")
-        assert kinds(shown) == ["user", "tool", "text"]
+        assert kinds(chatting.say(chat, "/probe it")) == ["user", "tool", "text"]
         assert model.tools() == []
-        given = model.system() if profile else model.messages()[0]["content"]
-        assert "BODY-MARKER" in given
+        assert "BODY-MARKER" in (model.system() if profile else model.messages()[0]["content"])
         chatting.say(chat, "and now?")
         assert "BODY-MARKER" not in model.system()
+        assert ("BODY-MARKER" in json.dumps(model.messages())) is not bool(profile)
         assert chatting.read(chat)["skills"] == ["probe"]
-        if profile:
-            assert "BODY-MARKER" not in json.dumps(model.messages())
 
 
-def test_switching_to_a_model_without_tools_keeps_the_chat(chatting: Chatting, model: ModelServer) -> None:
-    chat = chatting.chat()
-    model.plays(calls(("skill_load", {"name": "notes"})), text("Loaded."))
-    chatting.say(chat, "load it")
-    given = {"provider": "openai", "model": "other", "tools": False}
-    assert chatting.http.put("/api/model", json=given).json()["tools"] is False
-    model.plays(text("No tools here."))
-    chatting.say(chat, "go on")
-    assert (model.tools(), model.requests[-1]["model"]) == ([], "other")
-    assert [one["role"] for one in model.messages()] == ["user", "assistant", "tool", "assistant", "user"]
-
-
-@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "ollama"])
 def test_every_provider_is_asked_at_its_address_and_its_refusal_is_told(
-    skilled: World, model: ModelServer, provider: str
+    skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.plays(status(401, "who are you?"))
-    app = app_of(skilled, provider=provider, name="some-model", base_url=model.url.removesuffix("/v1"))
-    with serving(app) as chatting:
-        shown = chatting.say(chatting.chat(), "hi")
-        assert f"{provider}:some-model refuses the key" in shown[-1]["message"]
-        assert "some-model" in model.paths[0] + json.dumps(model.requests[0])
-        assert "skill_load" in json.dumps(model.requests[0])
-
-
-def test_a_provider_whose_package_is_missing_says_what_to_install(
-    skilled: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    for provider in ("openai", "anthropic", "google", "ollama"):
+        app = app_of(skilled, provider=provider, name="some-model", base_url=model.url.removesuffix("/v1"))
+        with serving(app) as chatting:
+            shown = chatting.say(chatting.chat(), "hi")
+            assert f"{provider}:some-model refuses the key" in shown[-1]["message"]
+            assert "some-model" in model.paths[-1] + json.dumps(model.requests[-1])
+            assert "skill_load" in json.dumps(model.requests[-1])
     monkeypatch.delitem(sys.modules, "pydantic_ai.models.google", raising=False)
     monkeypatch.setitem(sys.modules, "google.genai", None)
     with serving(app_of(skilled, provider="google", name="some-model")) as chatting:
@@ -391,21 +283,24 @@ def test_a_provider_whose_package_is_missing_says_what_to_install(
         assert "pip install 'metier[models]'" in shown[-1]["message"]
 
 
-def test_a_server_that_repeats_a_tools_name_in_every_chunk_is_understood(
-    chatting: Chatting, model: ModelServer
-) -> None:
+def test_odd_chunks_of_a_server_are_understood(chatting: Chatting, model: ModelServer) -> None:
     def piece(arguments: str) -> str:
         call = {"index": 0, "id": "call-1", "function": {"name": "skill_load", "arguments": arguments}}
         return chunk({"tool_calls": [call]})
 
-    pieces = [piece(one) for one in ('{"na', 'me": "no', 'tes"}')]
-    model.plays(raw(*pieces, chunk({}, "tool_calls"), "data: [DONE]\n\n"), text("Loaded."))
-    shown = chatting.say(chatting.chat(), "load it")
+    repeated = [piece(one) for one in ('{"na', 'me": "no', 'tes"}')]
+    empty = 'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n'
+    half = chunk({"content": "x"}).replace('"x"', '"\\ud83d"')
+    ends = "data: [DONE]\n\n"
+    model.plays(
+        raw(*repeated, chunk({}, "tool_calls"), ends),
+        raw(empty, half, chunk({"content": " fine"}), chunk({}, "stop"), ends),
+    )
+    chat = chatting.chat()
+    shown = chatting.say(chat, "load it")
     assert (shown[1]["tool"], shown[1]["state"], shown[1]["skill"]) == ("skill_load", "done", "notes")
     assert model.messages()[1]["tool_calls"][0]["function"]["name"] == "skill_load"
-
-
-# --- secrets ---
+    assert chatting.items(chat, "text")[0]["text"].endswith(" fine")
 
 
 def test_a_key_is_sent_to_its_server_and_is_nowhere_else(
@@ -428,16 +323,6 @@ def test_a_key_is_sent_to_its_server_and_is_nowhere_else(
             assert KEY.encode() not in file.read_bytes(), file
 
 
-def test_a_key_does_not_follow_to_another_address(skilled: World, model: ModelServer) -> None:
-    with serving(app_of(skilled)) as chatting, ModelServer(text("Mine now.")) as other:
-        first = {"provider": "openai", "model": "a", "base_url": model.url, "api_key": KEY, "confirmed": True}
-        assert chatting.http.put("/api/model", json=first).json()["has_key"] is True
-        second = {"provider": "openai", "model": "a", "base_url": other.url, "confirmed": True}
-        assert chatting.http.put("/api/model", json=second).json()["has_key"] is False
-        chatting.say(chatting.chat(), "hi")
-        assert KEY not in json.dumps(other.headers)
-
-
 def test_the_key_of_the_environment_goes_to_the_address_of_the_configuration_only(
     skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,15 +337,12 @@ def test_the_key_of_the_environment_goes_to_the_address_of_the_configuration_onl
 
 
 def test_what_policy_redacts_is_not_in_the_record_of_a_chat(skilled: World, model: ModelServer, tmp_path: Path) -> None:
-    settings = {
-        "model": {"provider": "openai", "name": "m", "base_url": model.url},
-        "permissions": {"redact": True},
-    }
+    about = {"provider": "openai", "name": "m", "base_url": model.url}
+    settings = {"model": about, "permissions": {"redact": True}}
     app = App(skilled.project, home=skilled.home, settings=settings, store=f"sqlite://{tmp_path}/chats.db")
     model.plays(calls(("skill_load", {"name": "notes"})), text("SAID-BY-MODEL"))
     with serving(app) as chatting:
-        shown = chatting.say(chatting.chat(), "SAID-BY-USER")
-        assert shown[-1]["text"] == "SAID-BY-MODEL"
+        assert chatting.say(chatting.chat(), "SAID-BY-USER")[-1]["text"] == "SAID-BY-MODEL"
     data = b"".join(file.read_bytes() for file in tmp_path.rglob("chats.db*"))
     assert b"SAID-BY" not in data
     assert b"BODY-MARKER" not in data
@@ -477,13 +359,3 @@ def test_no_body_of_a_skill_is_in_the_record_of_a_chat(chatting: Chatting, model
     assert "BODY-MARKER" not in json.dumps(frames)
     assert "BODY-MARKER" not in json.dumps([document.value for _, document in store.states(chat)])
     assert "BODY-MARKER" in json.dumps(chatting.items(chat))
-
-
-def test_unheard_of_chunks_and_half_a_character_do_no_harm(chatting: Chatting, model: ModelServer) -> None:
-    odd = 'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n'
-    lone = chunk({"content": "x"}).replace('"x"', '"\\ud83d"')
-    model.plays(raw(odd, lone, chunk({"content": " fine"}), chunk({}, "stop"), "data: [DONE]\n\n"))
-    chat = chatting.chat()
-    chatting.say(chat, "hi")
-    assert chatting.items(chat, "text")[0]["text"].endswith(" fine")
-    until(lambda: chatting.read(chat)["status"] == "idle")

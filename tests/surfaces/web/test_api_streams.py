@@ -138,7 +138,9 @@ async def in_capitals(word: str) -> bytes:
 
 
 @awaited
-async def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server_or_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
 
     async def source(subscriber: Subscriber) -> AsyncGenerator[str | None]:
@@ -147,24 +149,18 @@ async def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server(mon
             if not await subscriber.wait():
                 yield None
 
-    with open_store("memory:") as store:
-        feed = EventFeed(store, shown)
-        reading = feed.follow("s", source, in_capitals)
-        assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
-        assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
-        feed.end()
-        assert [message async for message in reading if message != sse.HEARTBEAT] == []
-
-
-@awaited
-async def test_a_source_whose_store_fails_ends_the_stream() -> None:
-    async def source(_: Subscriber) -> AsyncGenerator[str | None]:
+    async def failing(_: Subscriber) -> AsyncGenerator[str | None]:
         yield "first"
         raise StoreError("gone", reason="lost")
 
     with open_store("memory:") as store:
         feed = EventFeed(store, shown)
-        assert len([message async for message in feed.follow("s", source, in_capitals)]) == 1
+        assert len([message async for message in feed.follow("s", failing, in_capitals)]) == 1
+        reading = feed.follow("s", source, in_capitals)
+        assert await anext(reading) == b"event: word\ndata: FIRST\n\n"
+        assert [await anext(reading) for _ in range(2)] == [sse.HEARTBEAT] * 2
+        feed.end()
+        assert [message async for message in reading if message != sse.HEARTBEAT] == []
         assert feed._subscribers == {}
 
 

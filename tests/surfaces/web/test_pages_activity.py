@@ -11,57 +11,52 @@ pytest_plugins = ["surfaces.web.page_fixtures"]
 pytestmark = pytest.mark.browser
 
 
-def test_sessions_are_listed_with_what_they_used_and_can_be_filtered(site: Site, page: Page) -> None:
+def test_sessions_are_listed_filtered_and_a_long_one_is_shown_from_its_end(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/activity")
+    expect(page.locator(".empty")).to_contain_text("No activity yet")
     first = site.app.session(surface="cli")
     first.load("csv-profile")
     first.call("skill_read", {"name": "csv-profile", "path": "../x"})
     site.app.session(surface="mcp").load("regex-workbench")
-    page.goto(f"{site.url}/activity")
+    page.reload()
     rows = page.locator(".row")
     expect(rows).to_have_count(2)
     expect(rows.filter(has_text="csv-profile")).to_contain_text("1 refused")
     page.get_by_label("Surface").select_option("mcp")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("regex-workbench")
+    for number in range(80):
+        first.search(f"query {number}")
+    page.goto(f"{site.url}/activity/{first.id}")
+    expect(page.locator(".line")).to_have_count(200)
+    expect(page.locator(".line").last).to_contain_text("Answer")
+    page.get_by_role("link", name="Earlier events").click()
+    expect(page.locator(".line").first).to_contain_text("Session started")
 
 
-def test_a_timeline_grows_while_it_is_watched_and_an_event_opens_its_artifact(site: Site, page: Page) -> None:
+def test_a_timeline_grows_while_it_is_watched_is_filtered_and_looking_writes_nothing(site: Site, page: Page) -> None:
     session = site.app.session(surface="cli")
     session.load("csv-profile")
     page.goto(f"{site.url}/activity/{session.id}")
     expect(page.locator("[data-live]")).to_be_visible()
     lines = page.locator(".line")
-    before = lines.count()
     session.read("csv-profile", "references/pitfalls.md")
+    last = site.app.store.last_seq(session.id)
     expect(page.locator(".line .subject").filter(has_text="csv-profile: references/pitfalls.md")).to_be_visible()
-    assert lines.count() > before
-    seen = page.locator(".line").evaluate_all("all => all.map(one => Number(one.dataset.seq))")
+    seen = lines.evaluate_all("all => all.map(one => Number(one.dataset.seq))")
     assert seen == list(range(len(seen)))
     read = lines.filter(has=page.locator(".subject", has_text="csv-profile: references/pitfalls.md"))
     read.locator("summary").click()
     read.get_by_role("link", name="digest").click()
     expect(page.locator("#artifact")).to_contain_text("#")
-
-
-def test_looking_at_a_session_writes_nothing_into_it(site: Site, page: Page) -> None:
-    session = site.app.session(surface="cli")
-    session.load("csv-profile")
-    last = site.app.store.last_seq(session.id)
     page.goto(f"{site.url}/activity/{session.id}")
-    expect(page.locator("[data-live]")).to_be_visible()
+    page.locator(".tabs").get_by_text("Loads").click()
+    expect(page.locator(".line .word").first).to_have_text("Loaded")
+    page.locator(".tabs").get_by_text("Scripts").click()
+    expect(page.locator(".empty")).to_contain_text("No events")
     page.get_by_role("link", name="Compare with today").click()
     expect(page.locator(".verdict")).to_be_visible()
     assert site.app.store.last_seq(session.id) == last
-
-
-def test_kinds_of_events_are_filtered_and_an_empty_kind_says_so(site: Site, page: Page) -> None:
-    session = site.app.session()
-    session.load("csv-profile")
-    page.goto(f"{site.url}/activity/{session.id}")
-    page.locator(".tabs").get_by_text("Loads").click()
-    expect(page.locator(".line .word")).to_have_text(["Loaded", "Called"])
-    page.locator(".tabs").get_by_text("Scripts").click()
-    expect(page.locator(".empty")).to_contain_text("No events")
 
 
 def test_a_replay_gives_its_verdict_and_today_differs_once_a_skill_has_changed(world: World, page: Page) -> None:
@@ -79,23 +74,6 @@ def test_a_replay_gives_its_verdict_and_today_differs_once_a_skill_has_changed(w
         expect(page.locator(".verdict")).to_contain_text("1 difference")
         page.locator(".verdict summary").click()
         expect(page.locator(".then-now")).to_contain_text("second")
-
-
-def test_a_long_session_is_shown_from_its_end(site: Site, page: Page) -> None:
-    session = site.app.session()
-    for number in range(80):
-        session.search(f"query {number}")
-    page.goto(f"{site.url}/activity/{session.id}")
-    expect(page.locator(".line")).to_have_count(200)
-    expect(page.locator(".line").last).to_contain_text("Answer")
-    page.get_by_role("link", name="Earlier events").click()
-    expect(page.locator(".line").first).to_contain_text("Session started")
-
-
-def test_an_empty_trail_says_what_would_fill_it(world: World, page: Page) -> None:
-    with serving(world) as site:
-        page.goto(f"{site.url}/activity")
-        expect(page.locator(".empty")).to_contain_text("No activity yet")
 
 
 def test_the_prompt_follows_message_budget_and_profile(site: Site, page: Page) -> None:

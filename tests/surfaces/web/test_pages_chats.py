@@ -6,12 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from metier.record.events import ChatTurnStarted
-from metier.record.store.memory import MemoryStore
-from metier.surfaces.chat import chat_store
 from metier.surfaces.chat.chat_store import ChatStore
 from metier.surfaces.chat.items import TextItem, UserItem
-from metier.surfaces.chat.known_chats import KnownChats
 from surfaces.web.browser import SKILLS, Site, Watch, answered, new_page, say, serving
 from surfaces.web.test_pages_axe import findings
 from worlds import World
@@ -88,20 +84,6 @@ def test_chats_are_renamed_pinned_removed_and_put_back(
     assert watch.heard == []
 
 
-def test_a_chat_that_runs_far_down_the_list_makes_no_page_longer(
-    world: World, page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chat_store, "LEASE_MS", 3_600_000)
-    with serving(world) as site:
-        store, running = ChatStore(site.app.store), chat(site, "Running")
-        store.claim(running, store.head(running), ChatTurnStarted("t", "offline", "offline", True), "Running")
-        for number in range(35):
-            chat(site, f"Chat {number:02d}")
-        page.goto(site.url)
-        expect(page.locator("[data-chats] .working")).to_have_count(1)
-        assert page.evaluate("document.scrollingElement.scrollHeight === innerHeight")
-
-
 def test_a_chat_is_saved_as_markdown_json_and_a_page_that_runs_nothing(
     world: World, page: Page, tmp_path: Path
 ) -> None:
@@ -138,54 +120,3 @@ def test_a_chat_is_saved_as_markdown_json_and_a_page_that_runs_nothing(
         expect(page.locator("[data-chat-menu]")).to_be_visible()
         href = page.locator("[data-chat-export=md]").get_attribute("href")
         assert href == f"{page.url.removeprefix(site.url)}/export.md"
-
-
-class Counting(MemoryStore):
-    """A store that counts what is asked of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-
-    def states(self, *given: object, **named: object) -> object:  # type: ignore[override]
-        self.asked.append("state" if given else "states")  # those of one chat, or those of all
-        return super().states(*given, **named)  # type: ignore[arg-type]
-
-    def load_state(self, *given: object, **named: object) -> object:  # type: ignore[override]
-        self.asked.append("state")
-        return super().load_state(*given, **named)  # type: ignore[arg-type]
-
-    def read(self, *given: object, **named: object) -> object:  # type: ignore[override]
-        self.asked.append("read")
-        return super().read(*given, **named)  # type: ignore[arg-type]
-
-
-def test_a_list_reads_only_chats_that_changed_also_in_another_process() -> None:
-    stored = Counting()
-    here, elsewhere = ChatStore(stored), ChatStore(stored)
-    ids = [here.create() for _ in range(30)]
-    known = KnownChats(here)
-
-    def listed() -> list[str]:
-        return [chat_id for chat_id, _ in known.all()]
-
-    assert set(listed()) == set(ids)
-    stored.asked.clear()
-    assert set(listed()) == set(ids)
-    assert stored.asked == [], "nothing changed, so no chat is read, whatever their number"
-    # A turn elsewhere is seen, while it runs and when it has ended, and only that chat is read.
-    turn = ChatTurnStarted("t", "offline", "offline guide", True)
-    head = elsewhere.claim(ids[5], elsewhere.head(ids[5]), turn, "A title")
-    assert [chat_id for chat_id, one in known.all() if one.busy and one.title == "A title"] == [ids[5]]
-    elsewhere.release(ids[5], head, [], "done")
-    stored.asked.clear()
-    assert not dict(known.all())[ids[5]].busy
-    assert stored.asked.count("states") == 0
-    # So is everything else that changes the list.
-    elsewhere.change(ids[8], title="Renamed", pinned=True)
-    assert (listed()[0], dict(known.all())[ids[8]].title) == (ids[8], "Renamed")
-    elsewhere.hide(ids[6])
-    assert ids[6] not in listed()
-    elsewhere.unhide(ids[6])
-    assert ids[6] in listed()
-    assert elsewhere.create() in listed()

@@ -70,17 +70,16 @@ def test_a_person_picks_one_of_two_skills_of_a_name_and_that_one_is_loaded(
     assert page.locator("[data-items]").inner_text() == shown
 
 
-@pytest.mark.behaviour("N-007")
-def test_none_of_them_may_be_picked(choosing: Site, page: Page) -> None:
+@pytest.mark.behaviour("N-002", "N-007")
+def test_none_may_be_picked_and_a_search_tells_two_hits_of_one_name_apart(
+    choosing: Site, page: Page, twins: list[Path]
+) -> None:
     page.goto(choosing.url)
     say(page, "use $twin")
     page.get_by_role("button", name="None of them").click()
     expect(page.locator(".choice.none")).to_have_text("None of the skills named twin was used")
     expect(page.locator(".item.user .calls")).to_have_count(0)
-
-
-@pytest.mark.behaviour("N-002")
-def test_a_card_of_a_search_tells_two_hits_of_one_name_apart(choosing: Site, page: Page, twins: list[Path]) -> None:
     page.goto(choosing.url)
     say(page, "the draft, or the second")
-    expect(page.locator('[data-card="search"] .hits .where')).to_have_text([f"repo {twins[0]}", f"user {twins[1]}"])
+    hits = page.locator('[data-card="search"] .hits .where')
+    expect(hits).to_have_text([f"repo {twins[0]}", f"user {twins[1]}"])

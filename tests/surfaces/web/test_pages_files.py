@@ -83,18 +83,12 @@ def test_a_file_added_to_a_chat_is_profiled_and_what_a_script_made_is_saved(worl
         assert data.decode() == table.upper()
 
 
-@pytest.mark.parametrize("name", ["../evil", "a/b", "..", "", "a\nb", "a\\b", "x" * 300])
-def test_a_name_that_is_no_name_of_a_file_is_refused(world: World, name: str) -> None:
+def test_only_names_of_files_are_taken_and_only_files_that_a_script_made_can_be_fetched(world: World) -> None:
     with serving(world) as site:
         chat = json.loads(ask(site, "POST", "/api/chats")[2])["id"]
-        status, _, answer = ask(site, "POST", f"/api/chats/{chat}/files?name={quote(name, safe='')}", b"x")
-        assert status == 422, answer
-        assert "name" in json.loads(answer)["error"]["message"]
-
-
-def test_only_files_that_a_script_of_the_session_made_can_be_fetched(world: World) -> None:
-    with serving(world) as site:
-        chat = json.loads(ask(site, "POST", "/api/chats")[2])["id"]
+        for name in ("../evil", "a/b", "..", "", "a\nb", "a\\b", "x" * 300):
+            status, _, answer = ask(site, "POST", f"/api/chats/{chat}/files?name={quote(name, safe='')}", b"x")
+            assert (status, "name" in json.loads(answer)["error"]["message"]) == (422, True), name
         status, _, answer = ask(site, "POST", f"/api/chats/{chat}/files?name=a.html", b"<script>alert(1)</script>")
         assert status == 201, answer
         digest = json.loads(answer)["digest"]

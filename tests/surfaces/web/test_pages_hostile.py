@@ -71,13 +71,9 @@ def unharmed(page: Page) -> None:
     """No script ran, nothing covers the page, and the page is not wider than the window."""
     assert page.evaluate("window.ran") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert (
-        page.locator("main script, main iframe, main style, main [onerror], main [onclick], main [style]").count() == 0
-    )
-    assert (
-        page.locator("main a[href^='javascript' i], main a[href^='data' i], main img:not([src^='/static/'])").count()
-        == 0
-    )
+    bad = ("script", "iframe", "style", "[onerror]", "[onclick]", "[style]", "a[href^='javascript' i]")
+    bad = (*bad, "a[href^='data' i]", "img:not([src^='/static/'])")
+    assert page.locator(", ".join(f"main {one}" for one in bad)).count() == 0
     expect(page.locator("nav.nav")).to_be_visible()
 
 
@@ -117,6 +113,9 @@ def test_no_page_of_a_hostile_catalog_runs_or_loads_anything(hostile: Site, page
 
 def test_a_chat_with_a_hostile_skill_shows_it_and_runs_nothing(hostile: Site, page: Page) -> None:
     page.goto(hostile.url)
+    page.locator("[data-message]").press_sequentially("/attack")
+    expect(page.get_by_role("option").first).to_contain_text("<script>")
+    unharmed(page)
     say(page, f"/attack {ATTACK} read references/hostile.md")
     answered(page)
     page.locator('[data-card="load"] summary').click()
@@ -127,20 +126,10 @@ def test_a_chat_with_a_hostile_skill_shows_it_and_runs_nothing(hostile: Site, pa
     unharmed(page)
 
 
-def test_the_completion_of_a_command_is_text(hostile: Site, page: Page) -> None:
-    page.goto(hostile.url)
-    page.locator("[data-message]").press_sequentially("/attack")
-    expect(page.get_by_role("option").first).to_contain_text("<script>")
-    unharmed(page)
-
-
-def test_what_cannot_be_seen_is_shown_as_an_escape(hostile: Site, page: Page) -> None:
+def test_what_cannot_be_seen_is_an_escape_and_right_to_left_text_turns_only_itself(hostile: Site, page: Page) -> None:
     page.goto(f"{hostile.url}/skills/escapes")
     expect(page.locator(".prose")).to_contain_text(r"\u202edrowssap")
     assert not set("\x1b\x07\u202e\u2066") & set(page.content())
-
-
-def test_right_to_left_text_turns_only_itself(hostile: Site, page: Page) -> None:
     page.goto(f"{hostile.url}/skills?q=arabic")
     row = page.locator(".row").filter(has=page.get_by_role("link", name="arabic"))
     assert row.locator(".description").evaluate("one => getComputedStyle(one).direction") == "rtl"

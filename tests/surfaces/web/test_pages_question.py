@@ -46,6 +46,9 @@ def test_every_fact_is_seen_on_the_card_also_after_a_reload(asking: Site, page: 
         assert missing(card.inner_text(), bool(before)) == [], "without a click"
         expect(page.locator(".ask.waiting pre").first).to_be_visible()
         page.reload()
+    chat = page.url.rsplit("/", 1)[1]
+    items = page.request.get(f"{asking.url}/api/chats/{chat}").json()["items"]
+    assert [missing(one["question"]["text"], bool(before)) for one in items if one["type"] == "ask"] == [[]]
     if before:
         expect(card.locator(".removed")).to_have_text(IN_DIFF[0])
         expect(card.locator(".added")).to_have_text(IN_DIFF[1])
@@ -53,35 +56,23 @@ def test_every_fact_is_seen_on_the_card_also_after_a_reload(asking: Site, page: 
         expect(card.locator("details pre")).to_contain_text("echo to-stdout")  # the text of the script that would run
 
 
-def test_the_api_gives_the_same_question(asking: Site, page: Page) -> None:
-    ask_about_it()
-    asked(page, asking)
-    chat = page.url.rsplit("/", 1)[1]
-    items = page.request.get(f"{asking.url}/api/chats/{chat}").json()["items"]
-    (question,) = (item["question"] for item in items if item["type"] == "ask")
-    assert missing(question["text"]) == []
-
-
-def test_a_question_without_a_patch_shows_the_script_that_would_run(asking: Site, page: Page) -> None:
-    card = asked(page, asking)
-    expect(card.get_by_role("heading")).to_have_text("Run scripts/go.sh of the skill runner?")
-    expect(card.locator("pre")).to_have_text(SCRIPT.removesuffix("\n"))
-    expect(card).to_contain_text("It has no network.")
-
-
-@pytest.mark.parametrize(
-    ("key", "state", "rules"), [("y", "Allowed once", 0), ("n", "Not allowed", 0), ("a", "Always allowed", 1)]
-)
-def test_a_key_answers_the_only_question(asking: Site, page: Page, key: str, state: str, rules: int) -> None:
-    asked(page, asking)
-    page.keyboard.press("Escape")
-    expect(page.locator(".ask.waiting")).to_be_focused()
-    page.keyboard.press(key)
-    answered(page)
-    expect(page.locator(".ask h2")).to_contain_text(state)
-    expect(page.locator(".terminal")).to_have_count(0 if key == "n" else 1)
+def test_a_key_answers_the_only_question_which_shows_the_script(asking: Site, page: Page) -> None:
     file = asking.world.home / ".config/metier/permissions.toml"
-    assert (file.read_text().count("[[allow]]") if file.exists() else 0) == rules
+    for key, state, rules in (("n", "Not allowed", 0), ("y", "Allowed once", 0), ("a", "Always allowed", 1)):
+        card = asked(page, asking)
+        expect(card.get_by_role("heading")).to_have_text("Run scripts/go.sh of the skill runner?")
+        expect(card.locator("pre")).to_have_text(SCRIPT.removesuffix("\n"))
+        expect(card).to_contain_text("It has no network.")
+        if key == "n":  # any place outside of the message
+            page.evaluate("document.activeElement.blur()")
+        else:
+            page.keyboard.press("Escape")
+            expect(page.locator(".ask.waiting")).to_be_focused()
+        page.keyboard.press(key)
+        answered(page)
+        expect(page.locator(".ask h2")).to_contain_text(state)
+        expect(page.locator(".terminal")).to_have_count(0 if key == "n" else 1)
+        assert (file.read_text().count("[[allow]]") if file.exists() else 0) == rules
 
 
 def test_typing_a_message_answers_nothing(asking: Site, page: Page) -> None:
@@ -105,14 +96,6 @@ def test_typing_a_message_answers_nothing(asking: Site, page: Page) -> None:
     expect(page.locator(".ask.no")).to_have_count(1)
 
 
-def test_a_key_outside_of_the_message_answers_without_a_click_on_the_card(asking: Site, page: Page) -> None:
-    asked(page, asking)
-    page.evaluate("document.activeElement.blur()")
-    page.keyboard.press("n")
-    answered(page)
-    expect(page.locator(".ask h2")).to_contain_text("Not allowed")
-
-
 def test_hostile_names_arguments_and_scripts_are_text(asking: Site, page: Page) -> None:
     hostile = replace(
         regranted(REQUEST, FolderGrant(path=ATTACK, cwd=ATTACK)),
@@ -128,19 +111,13 @@ def test_hostile_names_arguments_and_scripts_are_text(asking: Site, page: Page) 
         ask_about_it(hostile, before)
         card = asked(page, asking)
         shown = card.inner_text()
-        assert "<script>window.ran=1</script>" in shown
-        assert r"\x1b[2J\u202e" in shown
-        assert "Not shown: " in shown
+        for words in ("<script>window.ran=1</script>", r"\x1b[2J\u202e", "Not shown: "):
+            assert words in shown
         assert page.evaluate("window.ran") is None
         assert card.locator("script, img, [onerror], [style]").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         card.get_by_text("All of it, ").click()
         expect(card.locator("dd details pre")).to_contain_text("x" * 9_000)
-        page.get_by_role("button", name="No").click()
-        answered(page)
-
-
-def test_a_line_of_a_script_is_wrapped_and_not_hidden_at_the_side(asking: Site, page: Page) -> None:
     ask_about_it(replace(REQUEST, detail=f"#!/bin/sh\n:{' ' * 3_000}evil\n"))
-    card = asked(page, asking)
-    assert card.locator("pre").first.evaluate("one => one.scrollWidth <= one.clientWidth")
+    pre = asked(page, asking).locator("pre").first
+    assert pre.evaluate("one => one.scrollWidth <= one.clientWidth"), "wrapped, and not hidden at the side"

@@ -5,8 +5,11 @@ import re
 from starlette.testclient import TestClient
 
 from metier.app import App
+from metier.record.events import ChatTurnStarted
+from metier.record.store.memory import MemoryStore
 from metier.surfaces.chat.chat_store import ChatStore
 from metier.surfaces.chat.items import UserItem
+from metier.surfaces.chat.known_chats import KnownChats
 from metier.surfaces.web.api import build
 from surfaces.web.browser import SKILLS
 from worlds import World
@@ -53,3 +56,27 @@ def test_a_page_is_small_and_a_list_reads_no_chat_again(world: World) -> None:
             assert sent(client, path) < 30_000, path
         assert asked == []
     app.close()
+
+
+def test_a_list_shows_what_changed_in_another_process() -> None:
+    stored = MemoryStore()
+    here, elsewhere = ChatStore(stored), ChatStore(stored)
+    ids = [here.create() for _ in range(10)]
+    known = KnownChats(here)
+
+    def listed() -> list[str]:
+        return [chat_id for chat_id, _ in known.all()]
+
+    assert set(listed()) == set(ids)
+    turn = ChatTurnStarted("t", "offline", "offline guide", True)
+    head = elsewhere.claim(ids[5], elsewhere.head(ids[5]), turn, "A title")
+    assert [chat_id for chat_id, one in known.all() if one.busy and one.title == "A title"] == [ids[5]]
+    elsewhere.release(ids[5], head, [], "done")
+    assert not dict(known.all())[ids[5]].busy
+    elsewhere.change(ids[8], title="Renamed", pinned=True)
+    assert (listed()[0], dict(known.all())[ids[8]].title) == (ids[8], "Renamed")
+    elsewhere.hide(ids[6])
+    assert ids[6] not in listed()
+    elsewhere.unhide(ids[6])
+    assert ids[6] in listed()
+    assert elsewhere.create() in listed()

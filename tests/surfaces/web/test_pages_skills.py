@@ -17,7 +17,7 @@ def names(page: Page) -> list[str]:
     return page.locator(".row .title > a, .row .title > bdi").all_inner_texts()
 
 
-def test_the_list_tells_every_state_and_its_reason(site: Site, page: Page) -> None:
+def test_the_list_and_the_pages_tell_every_state_and_its_reason(site: Site, page: Page, watch: Watch) -> None:
     page.goto(f"{site.url}/skills")
     rows = page.locator(".row")
     expect(rows.filter(has_text="house-style")).to_contain_text("hides it from the model")
@@ -25,36 +25,41 @@ def test_the_list_tells_every_state_and_its_reason(site: Site, page: Page) -> No
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("anchors")
     expect(rows.locator(".culprit")).to_contain_text("line 4 │ metadata: &a {x: *a}")
-    page.locator(".tabs").get_by_text("Shadowed").click()
+    page.locator(".row .title a").click()
+    expect(page.locator(".note.bad")).to_contain_text("metadata: &a {x: *a}")
+    page.goto(f"{site.url}/skills?kind=shadowed")
     expect(rows).to_contain_text("another skill with this name is used", ignore_case=True)
     expect(rows).to_contain_text(str(EXAMPLES / "release-notes"))
-
-
-def test_typing_searches_at_once_and_the_address_keeps_it(site: Site, page: Page) -> None:
+    page.locator(".row .title a").click()
+    expect(page.locator(".content")).to_contain_text("Another skill with this name is used")
     page.goto(f"{site.url}/skills")
-    page.get_by_role("searchbox", name="Search skills").press_sequentially("duplicate rows in a csv")
+    site.world.skill(f"{SKILLS}/brand-new")
+    page.get_by_role("button", name="Rescan").click()
+    expect(page.locator(".rows")).to_contain_text("brand-new")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert '<html lang="en" data-theme="dark">' in page.request.get(f"{site.url}/prompt").text(), "from the first paint"
+    watch.heard.clear()  # the browser reports the status of the page of a broken skill
+
+
+def test_typing_searches_at_once_and_a_server_that_is_gone_is_told(site: Site, page: Page, watch: Watch) -> None:
+    page.goto(f"{site.url}/skills")
+    search = page.get_by_role("searchbox", name="Search skills")
+    search.press_sequentially("duplicate rows in a csv")
     expect(page.locator(".row .title a").first).to_have_text("csv-profile")
     expect(page).to_have_url(f"{site.url}/skills?q=duplicate+rows+in+a+csv")
-    page.get_by_role("searchbox", name="Search skills").fill("zzzz")
+    search.fill("zzzz")
     expect(page.locator("[data-list]")).to_contain_text("No matches")
     expect(page.get_by_role("status").first).to_have_text("No matches")
     page.get_by_role("link", name="Show all skills").click()
     expect(page.locator(".row")).not_to_have_count(0)
-
-
-def test_a_server_that_is_gone_is_told_and_the_list_stays(site: Site, page: Page, watch: Watch) -> None:
-    page.goto(f"{site.url}/skills")
-    before = names(page)
-    page.route("**/skills?*", lambda route: route.abort())
-    page.get_by_role("searchbox", name="Search skills").fill("csv")
-    expect(page.locator("[data-toast]")).to_have_text("The server cannot be reached.")
-    assert names(page) == before
-    watch.heard.clear()
-
-
-def test_a_part_of_a_word_finds_what_has_it(site: Site, page: Page) -> None:
-    page.goto(f"{site.url}/skills?q=ouse-sty")
+    page.goto(f"{site.url}/skills?q=ouse-sty")  # a part of a word
     assert names(page) == ["house-style"]
+    page.route("**/skills?*", lambda route: route.abort())
+    search.fill("csv")
+    expect(page.locator("[data-toast]")).to_have_text("The server cannot be reached.")
+    assert names(page) == ["house-style"]
+    watch.heard.clear()
 
 
 def test_a_skill_is_switched_off_and_pinned_with_the_keyboard_and_it_lasts(site: Site, page: Page) -> None:
@@ -91,24 +96,6 @@ def test_a_skills_page_shows_its_text_files_fields_hosts_and_uses(site: Site, pa
     assert site.app.skills()["csv-profile"].mode == "manual"
 
 
-def test_a_link_in_the_instructions_opens_the_file_of_the_skill(world: World, page: Page) -> None:
-    world.skill(f"{SKILLS}/linked", body="See [it](./references/a.md#part).\n", files={"references/a.md": "the file"})
-    with serving(world) as site:
-        page.goto(f"{site.url}/skills/linked")
-        page.get_by_role("link", name="it", exact=True).click()
-        expect(page.locator("#file")).to_have_text("the file")
-
-
-def test_a_shadowed_and_a_broken_skill_have_pages_too(site: Site, page: Page, watch: Watch) -> None:
-    page.goto(f"{site.url}/skills?kind=shadowed")
-    page.locator(".row .title a").click()
-    expect(page.locator(".content")).to_contain_text("Another skill with this name is used")
-    page.goto(f"{site.url}/skills?kind=broken")
-    page.locator(".row .title a").click()
-    expect(page.locator(".note.bad")).to_contain_text("metadata: &a {x: *a}")
-    watch.heard.clear()  # the browser reports the status of the page of a broken skill
-
-
 def test_skills_that_share_a_name_each_have_their_page(world: World, page: Page) -> None:
     world.skill(f"{SKILLS}/one/notes", name="notes", description="The first.")
     world.skill(f"~/{SKILLS}/notes", description="The second.")
@@ -122,45 +109,33 @@ def test_skills_that_share_a_name_each_have_their_page(world: World, page: Page)
             expect(page.locator(".head")).to_contain_text(words)
 
 
-def test_files_that_are_no_text_or_not_of_the_skill_are_explained(world: World, page: Page) -> None:
-    world.skill(f"{SKILLS}/odd", files={"assets/x.bin": bytes(range(256))})
+def test_a_link_opens_a_file_of_the_skill_and_what_is_none_is_explained(world: World, page: Page) -> None:
+    files = {"references/a.md": b"the file", "assets/x.bin": bytes(range(256))}
+    world.skill(f"{SKILLS}/odd", body="See [it](./references/a.md#part).\n", files=files)
     with serving(world) as site:
+        page.goto(f"{site.url}/skills/odd")
+        page.get_by_role("link", name="it", exact=True).click()
+        expect(page.locator("#file")).to_have_text("the file")
         page.goto(f"{site.url}/skills/odd?file=assets/x.bin")
         expect(page.locator(".note.bad")).to_contain_text("binary files are not supported")
         page.goto(f"{site.url}/skills/odd?file=../../../secret")
         expect(page.locator(".note.bad")).to_contain_text("path traversal")
 
 
-def test_a_new_skill_appears_after_a_rescan(site: Site, page: Page) -> None:
-    page.goto(f"{site.url}/skills")
-    site.world.skill(f"{SKILLS}/brand-new")
-    page.get_by_role("button", name="Rescan").click()
-    expect(page.locator(".rows")).to_contain_text("brand-new")
-
-
-def test_a_large_catalog_comes_in_pages(world: World, page: Page) -> None:
-    for number in range(120):
-        world.skill(f"{SKILLS}/skill-{number:03}")
+def test_a_catalog_without_skills_says_where_to_put_one_and_a_large_one_comes_in_pages(
+    world: World, page: Page
+) -> None:
     with serving(world) as site:
         page.goto(f"{site.url}/skills")
+        expect(page.locator(".empty")).to_contain_text("No skills yet")
+        expect(page.locator(".folders")).to_contain_text(str(Path(world.project, SKILLS)))
+        for number in range(120):
+            world.skill(f"{SKILLS}/skill-{number:03}")
+        site.app.refresh()
+        page.reload()
         expect(page.locator(".row")).to_have_count(50)
         page.get_by_role("link", name="Next").click()
         expect(page.locator(".row").first).to_contain_text("skill-050")
         page.get_by_role("link", name="Next").click()
         expect(page.locator(".row")).to_have_count(20)
         expect(page.locator(".pager p")).to_have_text("101–120 of 120")
-
-
-def test_without_skills_the_page_says_where_to_put_one(world: World, page: Page) -> None:
-    with serving(world) as site:
-        page.goto(f"{site.url}/skills")
-        expect(page.locator(".empty")).to_contain_text("No skills yet")
-        expect(page.locator(".folders")).to_contain_text(str(Path(world.project, SKILLS)))
-
-
-def test_the_theme_is_kept_and_there_from_the_first_paint(site: Site, page: Page) -> None:
-    page.goto(f"{site.url}/skills")
-    page.get_by_role("button", name="Switch between light and dark").click()
-    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    answer = page.request.get(f"{site.url}/prompt")
-    assert '<html lang="en" data-theme="dark">' in answer.text()
