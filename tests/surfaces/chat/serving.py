@@ -1,7 +1,6 @@
 """The product as a server for tests: a real one on loopback, and a client that reads its streams as a page would."""
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -11,10 +10,9 @@ from typing import Any, TypeVar
 import httpx2
 
 from metier.app import App
-from metier.surfaces.web import server
-from metier.surfaces.web.api import build
 from metier.surfaces.web.guard import Gate
 from patience import PATIENCE
+from surfaces.web.processes import running
 from worlds import World
 
 TOKEN = "the-token-of-the-tests"
@@ -101,23 +99,12 @@ class Chatting:
 @contextmanager
 def serving(app: App) -> Generator[Chatting]:
     """A server for an app. The app is closed with the server."""
-    made = server.make(build(app, Gate(token=TOKEN), watch=False), "127.0.0.1", 0)
-    listening = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=made.run, args=([listening],))
-    thread.start()
-    try:
-        until(lambda: made.started, "the start of the server")
-        chatting = Chatting(app, f"http://127.0.0.1:{listening.getsockname()[1]}")
+    with running(app, Gate(token=TOKEN)) as (_, url):
+        chatting = Chatting(app, url)
         try:
             yield chatting
         finally:
             chatting.http.close()
-    finally:
-        made.should_exit = True
-        thread.join()
-        listening.close()
-        app.close()
-    assert not thread.is_alive(), "the server does not end"
 
 
 def app_of(world: World, store: str = "memory:", profile: str | None = None, **model: object) -> App:

@@ -100,12 +100,9 @@ def test_the_limits_of_the_profile_hold_and_every_result_is_whole(
 ) -> None:
     root, read, load = READS[profile]
     world.skill(f"{root}/big", body=LONG, files={"a.md": "SMALL", "b.md": LONG})
-    settings = {
-        "model": {"provider": "openai", "name": "scripted", "base_url": model.url},
-        "enabled": True,
-        "resources.max_bytes": 700_000,
-        "load.max_bytes": 650_000,
-    }
+    about = {"provider": "openai", "name": "scripted", "base_url": model.url}
+    limits = {"resources.max_bytes": 700_000, "load.max_bytes": 650_000}
+    settings = {"model": about, "enabled": True, **limits}
     app = App(world.project, home=world.home, profile=profile, settings=settings, store="memory:")
     wanted = [(load, {"name": "big"}), *((read, {"name": "big", "path": path}) for path in ("a.md", "b.md"))]
 
@@ -117,20 +114,18 @@ def test_the_limits_of_the_profile_hold_and_every_result_is_whole(
         return results
 
     with serving(app) as chatting:
-        chat, results = chatting.chat(), list[str]()
+        chat = chatting.chat()
         for call, least in zip(wanted, (600_000, 0, 690_000), strict=True):
             model.plays(calls(call), text("Done."))
             assert chatting.say(chat, "go on")[-1]["text"] == "Done."
-            results = sent()
-            assert len(results[-1]) > least
-            assert ("[truncated: " in results[-1]) == (least > 0)
-        assert "SMALL" in results[1]
+            assert len(sent()[-1]) > least
+            assert ("[truncated: " in sent()[-1]) == (least > 0)
         model.plays(taking(150_000, text("Shorter.")))
         assert chatting.say(chat, "go on")[-1]["text"] == "Shorter."
-        results = sent()
-        assert "SMALL" in results[1], "what is large takes nothing from the others"
-        assert all("left out" in results[number] and len(results[number]) < 200 for number in (0, 2))
-        assert ("skill_output" in results[0]) == (profile == "standard")
+        body, small, file = sent()
+        assert "SMALL" in small, "what is large takes nothing from the others"
+        assert all("left out" in one and len(one) < 200 for one in (body, file))
+        assert ("skill_output" in body) == (profile == "standard")
 
 
 @pytest.mark.system

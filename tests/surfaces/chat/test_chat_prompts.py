@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from surfaces.chat.openai_server import ModelServer, calls, text
+from surfaces.chat.openai_server import ModelServer
 from surfaces.chat.serving import app_of, serving
 from worlds import World
 
@@ -28,34 +28,6 @@ def system(model: ModelServer, number: int) -> str:
     """The one system message of a request."""
     (message,) = [one for one in model.requests[number]["messages"] if one["role"] == "system"]
     return message["content"]
-
-
-JEWELS = {"name": "z-jewels"}
-
-
-@pytest.mark.parametrize(
-    ("profile", "call"),
-    [
-        ("standard", ("skill_load", JEWELS)),
-        ("mycodeagent", ("Skill", JEWELS)),
-        ("codelia", ("skill_search", {"query": "jewels"})),
-    ],
-)
-def test_every_turn_begins_with_the_same_prompt(
-    world: World, model: ModelServer, profile: str, call: tuple[str, object]
-) -> None:
-    crowd(world, 4)
-    (world.project / "skills").symlink_to(world.project / ".agents/skills")  # where MyCodeAgent looks
-    app = app_of(world, "memory:", profile, provider="openai", name="scripted", base_url=model.url)
-    model.plays(text("Well."), text("Well."), calls(call), text("Done."))
-    with serving(app) as chatting:
-        chat = chatting.chat()
-        for message in ("Kettles?", "Anchors?", "Jewels?", "And?"):
-            chatting.say(chat, message)
-    texts = [system(model, number) for number in range(len(model.requests))]
-    assert len(texts) == 5
-    assert texts[0] == texts[1] == texts[2]
-    assert all(one.startswith(texts[0]) for one in texts)
 
 
 def test_a_catalog_that_does_not_fit_only_grows_whichever_server_answers(

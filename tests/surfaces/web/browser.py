@@ -1,19 +1,16 @@
 """A real server in a thread, pages of a real browser, and what people do on them."""
 
 import contextlib
-import threading
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
 
 from metier.app import App
-from metier.surfaces.web.api import build
 from metier.surfaces.web.guard import Gate
-from metier.surfaces.web.server import WebServer
+from surfaces.web.processes import running
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -45,37 +42,14 @@ def serving(
     settings: Mapping[str, object] | None = None,
 ) -> Generator[Site]:
     """A server on a port of its own."""
-    app = App(
-        world.project,
-        home=world.home,
-        surface="http",
-        store="memory:",
-        profile=profile,
-        roots=roots,
-        settings=settings,
-    )
-    application = build(app, gate or Gate(token=TOKEN), watch=False)
-    config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=2)
-    server = WebServer(config, application)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        for _ in range(2_000):
-            if server.started:
-                break
-            threading.Event().wait(0.01)
-        assert server.started, "the server did not start"
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    given: dict[str, Any] = {"profile": profile, "roots": roots, "settings": settings}
+    app = App(world.project, home=world.home, surface="http", store="memory:", **given)
+    with running(app, gate or Gate(token=TOKEN)) as (_, url):
         _ENDED.discard(url)
         try:
             yield Site(url, app, world)
         finally:
             _ENDED.add(url)
-    finally:
-        server.should_exit = True
-        thread.join()
-        app.close()
-    assert not thread.is_alive(), "the server did not end"
 
 
 @dataclass

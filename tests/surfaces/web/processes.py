@@ -118,15 +118,14 @@ def serve(
 
 
 @contextlib.contextmanager
-def running(world: World, gate: Gate | None = None) -> Generator[tuple[server.WebServer, tuple[str, int]], None, None]:
-    """A server in a thread of this process, and its address."""
-    app = App(world.project, home=world.home, store="memory:", surface="http")
+def running(app: App, gate: Gate | None = None) -> Generator[tuple[server.WebServer, str], None, None]:
+    """A server in a thread of this process, and its URL. The app is closed with the server."""
     made = server.make(build(app, gate, watch=False), "127.0.0.1", 0)
     listening = server.listen("127.0.0.1", 0)
     thread = threading.Thread(target=made.run, args=([listening],))
     thread.start()
     try:
-        yield made, listening.getsockname()
+        yield made, f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         made.should_exit = True
         thread.join()

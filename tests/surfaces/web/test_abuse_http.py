@@ -211,15 +211,6 @@ def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> Non
             assert answer.readline().split()[1] in (b"400", b"421", b"501"), lines
 
 
-@pytest.mark.system
-def test_many_connections_that_say_nothing_do_not_keep_others_out(process: Process) -> None:
-    with contextlib.ExitStack() as silent:
-        for _ in range(300):
-            silent.enter_context(process.connect())
-        assert is_well(process)
-    assert is_well(process)
-
-
 @pytest.fixture
 def guarded(world: World) -> Generator[TestClient, None, None]:
     app = App(world.project, home=world.home, store="memory:")

@@ -1,6 +1,5 @@
 """The HTTP API as a client sees it: its answers and its refusals."""
 
-import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -209,12 +208,3 @@ def test_a_hidden_path_is_told_from_where_a_reader_can_place_it(world: World, tm
     }
     assert [hide(given) for given in told] == list(told.values())
     assert hide({f"{world.home}/a": [f"{world.home}/b", 1, None]}) == {"~/a": ["~/b", 1, None]}
-
-
-def test_json_rpc_answers_requests_batches_and_mistakes(client: TestClient) -> None:
-    listed = client.post("/rpc", json={"jsonrpc": "2.0", "id": 1, "method": "skills.list"}).json()
-    assert [skill["name"] for skill in listed["result"]["skills"]] == ["notes"]
-    assert client.post("/rpc", json={"jsonrpc": "2.0", "method": "skills.list"}).status_code == 204
-    assert client.post("/rpc", content=b"{").json()["error"]["code"] == -32700
-    both = client.post("/rpc", content=json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "nope"}, 7]))
-    assert [one["error"]["code"] for one in both.json()] == [-32601, -32600]

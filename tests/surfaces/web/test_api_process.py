@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from processes import JsonObject, awaited, messages, running, serve
 
 import forking
+from metier.app import App
 from metier.surfaces.web import server
 from metier.surfaces.web.guard import Gate
 from patience import PATIENCE
@@ -88,7 +89,9 @@ def test_a_body_without_a_length_is_cut_and_an_idle_connection_is_closed(
                 said += piece
         return said
 
-    with running(world, Gate(body_bytes=1000)) as (_, address):
+    app = App(world.project, home=world.home, store="memory:")
+    with running(app, Gate(body_bytes=1000)) as (_, url):
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
         with socket.create_connection(address, timeout=PATIENCE) as large:
             large.sendall(b"POST /rpc HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
             with contextlib.suppress(ConnectionError):

@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 from processes import awaited, running
 
+from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
 from metier.record.store.memory import MemoryStore
 from metier.surfaces.web import sse
@@ -166,13 +167,16 @@ async def test_a_source_that_waits_sends_heartbeats_and_ends_with_the_server_or_
 
 @pytest.mark.system
 def test_a_client_that_goes_away_leaves_nothing_behind(world: World) -> None:
-    with running(world) as (made, address):
+    app = App(world.project, home=world.home, store="memory:", surface="http")
+    with running(app) as (made, url):
         feed = made.application.site.feed
-        session = made.application.site.app.session(surface="http")
+        session = app.session(surface="http")
         line = f"GET /api/sessions/{session.id}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
         with contextlib.ExitStack() as clients:
             for _ in range(20):
-                client = clients.enter_context(socket.create_connection(address, timeout=PATIENCE))
+                client = clients.enter_context(
+                    socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE)
+                )
                 client.sendall(line.encode())
                 said = b""
                 while b"event: session_started" not in said:

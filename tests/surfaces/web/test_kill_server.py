@@ -2,18 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Generator
 from pathlib import Path
 
 import httpx2
 import pytest
 from processes import Process, serve
 
-import parts
 from metier.record import chain
 from metier.record.store import open_store
 from patience import PATIENCE
-from record.store.server import PostgresServer, programs
 from worlds import World
 
 pytestmark = pytest.mark.system
@@ -51,20 +48,10 @@ class Client:
         assert not self._thread.is_alive()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str, None, None]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/events.db"
-        return
-    if programs() is None:
-        parts.missing("postgres")
-    with PostgresServer(durable=True) as database:
-        yield database.url
-
-
-def test_the_next_process_finds_all_that_a_killed_server_acknowledged(world: World, url: str) -> None:
+def test_the_next_process_finds_all_that_a_killed_server_acknowledged(world: World, tmp_path: Path) -> None:
     world.skill(".agents/skills/alpha")
     enough = threading.Barrier(CLIENTS + 1)
+    url = f"sqlite:///{tmp_path}/events.db"
     with serve(world, store=url) as server:
         clients = [Client(server, number, enough) for number in range(CLIENTS)]
         enough.wait(PATIENCE)  # from here on all clients are in the middle of something

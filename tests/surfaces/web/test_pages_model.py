@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from surfaces.chat.openai_server import ModelServer, calls, chunk, held, raw, text
-from surfaces.web.browser import EXAMPLES, SKILLS, Site, Watch, answered, new_page, say, serving
+from surfaces.web.browser import EXAMPLES, Site, Watch, answered, new_page, say, serving
 from surfaces.web.test_pages_axe import findings
 from worlds import World
 
@@ -206,30 +206,6 @@ def test_thoughts_are_folded_calls_of_a_step_are_one_line_and_the_answer_names_i
             again = page.locator("[data-items]").inner_html()
             assert "".join(again.split()) == "".join(shown.split())
     assert watch.heard == []
-
-
-def test_the_output_of_a_script_is_there_while_it_runs(world: World, model: ModelServer, page: Page) -> None:
-    script = "#!/bin/sh\necho first line\nn=0\nwhile [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done\necho last line\n"
-    world.skill(f"{SKILLS}/slow", files={"scripts/slow.sh": script})
-    model.plays(calls(("skill_run", {"name": "slow", "script": "scripts/slow.sh"})), text("Done."))
-    settings = {
-        "model": {"provider": "openai", "name": "scripted", "base_url": model.url},
-        "permissions": {"allow": [{"tool": "skill_run"}, {"tool": "run_unsandboxed"}]},
-    }
-    with serving(world, settings=settings) as site:
-        page.goto(site.url)
-        say(page, "/slow")
-        run = page.locator('[data-card="run"]')
-        expect(run.locator(".terminal")).to_contain_text("first line")
-        expect(run.locator(".badge")).to_contain_text(["Running"])
-        page.get_by_role("button", name="Stop").click()
-        expect(run.locator(".badge")).to_have_text(["stopped"])
-        expect(run.locator(".terminal")).to_contain_text("first line")
-        expect(page.get_by_role("button", name="Try again")).to_be_visible()
-        model.plays(text("I saw it."))
-        say(page, "what did it print?")
-        expect(page.locator(".answer").last).to_contain_text("I saw it.")
-        assert "first line" in str(model.messages())
 
 
 def test_on_a_phone_the_chats_open_over_the_page_and_nothing_is_too_wide_or_lost(

@@ -1,12 +1,12 @@
-"""Rules are shown, explained and revoked in the browser."""
+"""Rules are shown, explained and revoked in the browser, a key opens the shortcuts, and motion can be switched off."""
 
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from metier.surfaces.web.guard import Gate
-from surfaces.web.browser import EXAMPLES, TOKEN, serving
+from surfaces.web.browser import EXAMPLES, TOKEN, Site, Watch, new_page, serving
 from surfaces.web.test_pages_axe import findings
 from worlds import World
 
@@ -39,3 +39,25 @@ def test_rules_are_shown_explained_and_revoked(world: World, page: Page, axe: st
         expect(page.locator(".note.good")).to_contain_text("taken back")
         expect(rows).to_have_count(1)
         assert "csv-profile" not in answers.read_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_key_opens_the_shortcuts_and_dialogs_move_only_for_those_who_want_it(
+    site: Site, chromium: Browser, watch: Watch, axe: str, width: int
+) -> None:
+    with new_page(chromium, watch, width) as page:
+        page.goto(f"{site.url}/rules")
+        page.locator("h1").click()
+        page.keyboard.press("?")
+        page.wait_for_url(f"{site.url}/shortcuts")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Keyboard shortcuts")
+        assert findings(page, axe) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.goto(site.url)
+        name = """() => { document.querySelector('.chat-head [data-model-open]').click();
+          return getComputedStyle(document.querySelector('dialog[open]')).animationName }"""
+        assert page.evaluate(name) == "appear"
+        page.emulate_media(reduced_motion="reduce")
+        page.reload()
+        assert page.evaluate(name) == "none"
+    assert watch.heard == []

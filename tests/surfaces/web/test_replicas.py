@@ -71,27 +71,6 @@ def test_either_answers_any_call_of_a_session_and_shows_the_same_frames(
     assert not two.call(session, "skill_load", name="alpha")["ok"]
 
 
-def test_a_stream_on_one_shows_what_the_other_did_and_goes_on_at_the_other(replicas: tuple[Process, Process]) -> None:
-    one, two = replicas
-    session = one.begin()
-    path, accept = f"/api/sessions/{session}/events", {"accept": "text/event-stream"}
-    seen: list[JsonObject] = []
-
-    def until_loaded(replica: Process, name: str, doing: Process, **more: str) -> None:
-        with replica.client.stream("GET", path, headers={**accept, **more}) as stream:
-            arriving = messages(stream.iter_lines())
-            if not seen:
-                seen.append(next(arriving))
-            doing.call(session, "skill_load", name=name)
-            while not (seen[-1]["event"] == "skill_loaded" and seen[-1]["data"]["name"] == name):
-                seen.append(next(arriving))
-
-    until_loaded(one, "alpha", two)
-    until_loaded(two, "beta", one, **{"last-event-id": str(seen[-1]["id"])})
-    assert [message["id"] for message in seen] == list(range(len(seen)))
-    assert [message["data"] for message in seen] == one.frames(session)[: len(seen)]
-
-
 def test_while_the_database_restarts_calls_wait_or_are_refused_and_then_go_on(
     replicas: tuple[Process, Process], database: PostgresServer
 ) -> None:

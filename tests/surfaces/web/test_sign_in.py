@@ -31,6 +31,7 @@ from metier.surfaces.web.guard import Gate
 from parts import needs
 from patience import PATIENCE
 from surfaces.web.browser import Watch, new_page
+from watching import wait_for
 from worlds import World
 
 pytest_plugins = ["surfaces.web.page_fixtures"]
@@ -118,13 +119,13 @@ def test_another_user_of_the_machine_gets_nothing_and_cannot_answer_an_approval(
 
 def waiting(process: Process, chat: str) -> list[str]:
     """The ids of the questions that wait for an answer, as soon as there is one."""
-    for _ in range(1_000):
+
+    def found() -> list[str]:
         items = process.client.get(f"/api/chats/{chat}").json()["items"]
-        found = [item["id"] for item in items if item["type"] == "ask" and item["state"] == "waiting"]
-        if found:
-            return found
-        threading.Event().wait(0.03)
-    raise AssertionError("nothing was asked")
+        return [item["id"] for item in items if item["type"] == "ask" and item["state"] == "waiting"]
+
+    wait_for(lambda: bool(found()), "a question")
+    return found()
 
 
 @pytest.mark.system
@@ -529,14 +530,9 @@ def test_a_browser_is_opened_signed_in_and_its_command_line_has_no_secret(world:
     browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o755)
     with serve(world, "--open", env={"BROWSER": str(browser)}) as process:
-        for _ in range(1_000):
-            if opened.exists():
-                break
-            threading.Event().wait(0.03)
-        arguments = opened.read_text()
-        assert process.link.partition("#")[2] not in arguments
+        wait_for(opened.exists, "a browser that is opened")
         (file,) = (world.home / ".config/metier").glob("*.html")
-        assert arguments.strip() == file.as_uri()
+        assert opened.read_text().strip() == file.as_uri()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         stranger.goto(file.as_uri())
         stranger.wait_for_url(f"{process.url}/")
