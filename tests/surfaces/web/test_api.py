@@ -1,5 +1,6 @@
 """The HTTP API as a client sees it: its answers and its refusals."""
 
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -49,20 +50,6 @@ def test_the_catalog_one_skill_and_a_search_are_there(client: TestClient) -> Non
     assert [skill["name"] for skill in client.get("/api/skills").json()["skills"]] == ["notes"]
     assert client.get("/api/skills/notes").json()["name"] == "notes"
     assert client.get("/api/search", params={"q": "notes"}).json()["results"][0]["reason"] == "exact_name"
-
-
-def test_a_session_loads_once_reads_and_shows_its_frames(client: TestClient) -> None:
-    session = begin(client)
-    call = {"tool": "skill_load", "args": {"name": "notes"}}
-    first, again = (client.post(f"/api/sessions/{session}/call", json=call).json() for _ in range(2))
-    assert (first["ok"], first["result"]["already_loaded"], again["result"]["already_loaded"]) == (True, False, True)
-    read = client.post(f"/api/sessions/{session}/read", json={"name": "notes", "path": "references/a.md"}).json()
-    assert read["text"] == "the reference"
-    frames = client.get(f"/api/sessions/{session}/events").json()
-    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
-    assert sum(frame["type"] == "skill_loaded" for frame in frames) == 2
-    later = client.get(f"/api/sessions/{session}/events", headers={"last-event-id": "3"}).json()
-    assert later == frames[4:], "and to look at it wrote nothing into it"
 
 
 REFUSED: list[tuple[str, str, dict[str, Any], int]] = [
@@ -145,7 +132,7 @@ def test_more_scripts_at_once_than_allowed_are_refused_on_every_way_in(world: Wo
 
 
 @pytest.mark.behaviour("K-057")
-def test_where_the_profile_hides_them_no_answer_has_an_absolute_path(world: World) -> None:
+def test_where_the_profile_hides_them_no_answer_or_page_has_an_absolute_path(world: World) -> None:
     world.skill(".skills/pdf", files={"references/a.md": "the reference"})
     world.skill(".skills/broken", name="Not_This")
     world.skill("~/.skills/mine")
@@ -153,31 +140,37 @@ def test_where_the_profile_hides_them_no_answer_has_an_absolute_path(world: Worl
     with asking(app) as client:
         session = begin(client)
         at = f"/api/sessions/{session}"
-        rpc = [
-            {"jsonrpc": "2.0", "id": 1, "method": "skills.list"},
-            {"jsonrpc": "2.0", "id": 2, "method": "context.inspect", "params": {"include_skills": True}},
-            {"jsonrpc": "2.0", "id": 3, "method": "session.load", "params": {"path": f"{world.project}/x"}},
+        rpc: dict[str, dict[str, object]] = {
+            "skills.list": {},
+            "context.inspect": {"include_skills": True},
+            "session.load": {"path": f"{world.project}/x"},
+        }
+        posts: list[tuple[str, object]] = [
+            (f"{at}/load", {"name": "pdf"}),
+            (f"{at}/load", {"path": str(world.project / "nowhere/SKILL.md")}),
+            (f"{at}/read", {"name": "pdf", "path": "references/a.md"}),
+            (f"{at}/call", {"tool": "skills.activate", "args": {"name": "pdf"}}),
+            (f"{at}/system_prompt", {}),
+            (f"{at}/state", {}),
+            ("/api/sessions", {"cwd": str(world.project / "nowhere")}),
+            *(
+                ("/rpc", {"jsonrpc": "2.0", "id": 1, "method": method, "params": given})
+                for method, given in rpc.items()
+            ),
         ]
-        answers = [
-            client.get("/api/skills"),
-            client.get("/api/skills/pdf"),
-            client.get("/api/skills/Not_This"),
-            client.get("/api/search", params={"q": "pdf"}),
-            client.post(f"{at}/load", json={"name": "pdf"}),
-            client.post(f"{at}/load", json={"path": str(world.project / "nowhere/SKILL.md")}),
-            client.post(f"{at}/read", json={"name": "pdf", "path": "references/a.md"}),
-            client.post(f"{at}/call", json={"tool": "skills.activate", "args": {"name": "pdf"}}),
-            client.post(f"{at}/system_prompt", json={}),
-            client.post(f"{at}/state", json={}),
-            client.post("/api/sessions", json={"cwd": str(world.project / "nowhere")}),
-            client.get(f"{at}/events"),
-            client.post("/rpc", json=rpc),
-        ]
+        pages = ["/skills", "/skills/pdf", "/skills?kind=broken", "/prompt", "/usage", "/activity"]
+        gets = ["/api/skills", "/api/skills/pdf", "/api/skills/Not_This", "/api/search?q=pdf", f"{at}/events"]
+        answers = [client.post(path, json=body) for path, body in posts]
+        answers += [client.get(path) for path in (*gets, *pages, f"/activity/{session}")]
         for answer in answers:
             assert answer.text.strip("{}[] ")
             assert str(world.project) not in answer.text, answer.url
             assert str(world.home) not in answer.text, answer.url
-        assert answers[1].json()["path"] == ".skills/pdf/SKILL.md"
+        assert client.get("/api/skills/pdf").json()["path"] == ".skills/pdf/SKILL.md"
+        key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills?q=pdf").text)
+        assert key
+        client.post("/skills/mode", content=f"key={key[1]}&mode=off")
+        assert not app.skills()["pdf"].enabled, "the switch needs no path"
 
 
 @pytest.mark.behaviour("N-112")

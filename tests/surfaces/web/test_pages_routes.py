@@ -138,21 +138,6 @@ def test_signing_in_leads_only_to_pages_of_this_server(app: App) -> None:
             assert sent.headers["location"] == "/", wanted
 
 
-def test_where_a_profile_hides_paths_no_page_tells_one(world: World) -> None:
-    world.skill(".skills/notes", body="# Notes\n")
-    world.skill(".skills/broken", text="no frontmatter")
-    app = App(world.project, home=world.home, store="memory:", profile="remcochat", settings={"enabled": True})
-    with TestClient(build(app, watch=False), base_url=HOST) as client:
-        session = session_of(app)
-        for path in (*PAGES, "/skills?kind=broken", f"/activity/{session}"):
-            assert str(world.project) not in client.get(path).text, path
-        key = re.search(r'name="key" value="([0-9a-f]+)"', client.get("/skills").text)
-        assert key
-        client.post("/skills/mode", content=f"key={key[1]}&mode=off")
-        assert not app.skills()["notes"].enabled
-    app.close()
-
-
 HOSTILE = {
     "<script>alert(1)</script>": "<script",
     "[x](javascript:alert(1))": 'href="javascript',
