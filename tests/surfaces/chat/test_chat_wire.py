@@ -200,13 +200,11 @@ def test_the_next_turn_has_the_earlier_ones_with_their_results_and_no_body_twice
     chatting: Chatting, model: ModelServer
 ) -> None:
     chat = chatting.chat()
-    model.plays(calls(("skill_load", {"name": "notes"})), text("Loaded."))
-    chatting.say(chat, "load it")
-    model.plays(calls(("skill_load", {"name": "notes"})), text("Again."))
-    shown = chatting.say(chat, "load it again")
+    for words in ("load it", "load it again"):
+        model.plays(calls(("skill_load", {"name": "notes"})), text("Loaded."))
+        shown = chatting.say(chat, words)
     assert shown[1]["already_loaded"] is True
-    told = json.dumps(model.messages())
-    assert told.count("BODY-MARKER") == 1
+    assert json.dumps(model.messages()).count("BODY-MARKER") == 1
     roles = ["user", "assistant", "tool", "assistant", "user", "assistant", "tool"]
     assert [one["role"] for one in model.messages()] == roles
     assert "Skills activated in this conversation: notes" in model.system()
