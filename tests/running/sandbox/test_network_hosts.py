@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import parts
-from bench.attack.boxes import Box, as_user, settled
+from bench.attack.boxes import Box, settled
 from bench.attack.host_attempts import LISTED_NAMES, SCRIPT, services, to_this_machine
 from metier.errors import SandboxUnavailable
 from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, evidence
@@ -24,14 +25,10 @@ from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
 
-def run(identity: str, runner: BubblewrapRunner, job: Job) -> tuple[Outcome, list[HostAttempt]]:
-    """Run a job as a user; what came out, and what was reported while it ran."""
-
-    def work() -> tuple[Outcome, list[HostAttempt]]:
-        attempts: list[HostAttempt] = []
-        return runner.run(replace(job, on_attempt=attempts.append)), attempts
-
-    return as_user(identity, work)
+def run(runner: BubblewrapRunner, job: Job) -> tuple[Outcome, list[HostAttempt]]:
+    """Run a job; what came out, and what was reported while it ran."""
+    attempts: list[HostAttempt] = []
+    return runner.run(replace(job, on_attempt=attempts.append)), attempts
 
 
 def to_loopback(host: str, port: int) -> list[str]:
@@ -40,7 +37,7 @@ def to_loopback(host: str, port: int) -> list[str]:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
-def test_of_two_hundred_attempts_none_reaches_a_host_that_is_not_listed(identity: str, box: Box) -> None:
+def test_of_two_hundred_attempts_none_reaches_a_host_that_is_not_listed(box: Box) -> None:
     runner = BubblewrapRunner(resolver=to_this_machine)
     with services(str(box.base), box.token) as heard:
         job = box.job(
@@ -49,7 +46,7 @@ def test_of_two_hundred_attempts_none_reaches_a_host_that_is_not_listed(identity
             limits=RunLimits(seconds=60),
             project=str(box.project),
         )
-        outcome, attempts = run(identity, runner, replace(job, hosts=(*LISTED_NAMES, f"127.0.0.1:{heard.open}")))
+        outcome, attempts = run(runner, replace(job, hosts=(*LISTED_NAMES, f"127.0.0.1:{heard.open}")))
         assert outcome.stderr == b""
         tried, got, done = json.loads(outcome.stdout)
     assert tried >= 200
@@ -135,8 +132,6 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts.require("openssl")
-    import subprocess
-
     file = tmp_path_factory.mktemp("tls") / "site.pem"
     line = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     line += ["-subj", "/CN=api.test", "-days", "1", "-keyout", f"{file}.key", "-out", str(file)]
@@ -154,7 +149,7 @@ def test_the_clients_of_a_script_reach_a_listed_name_through_the_proxy(
         job = box.job(box.script("clients.py", CLIENTS), str(plain), str(tls))
         hosts = (f"api.test:{plain}", f"api.test:{tls}")
         job = replace(job, hosts=hosts, private_hosts=True, limits=RunLimits(memory_bytes=1 << 32))
-        outcome, attempts = run(identity, BubblewrapRunner(resolver=to_loopback), job)
+        outcome, attempts = run(BubblewrapRunner(resolver=to_loopback), job)
     said = json.loads(outcome.stdout)
     at = f"at api.test:{plain}"
     assert said[:3] == [f"GET /a {at} ", f"POST /b {at} sent", f"GET /c at api.test:{tls} "]
@@ -173,7 +168,7 @@ def test_the_clients_of_a_script_reach_a_listed_name_through_the_proxy(
 
 @pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
-def test_a_connection_ends_with_the_run_that_made_it(identity: str, box: Box) -> None:
+def test_a_connection_ends_with_the_run_that_made_it(box: Box) -> None:
     text = """
     import socket, sys
     tunnel = socket.create_connection(("127.0.0.1", 3128))
@@ -186,7 +181,7 @@ def test_a_connection_ends_with_the_run_that_made_it(identity: str, box: Box) ->
         port = service.getsockname()[1]
         job = box.job(box.script("hold.py", text), str(port), limits=RunLimits(seconds=2))
         job = replace(job, hosts=[f"api.test:{port}"], private_hosts=True)
-        outcome, attempts = run(identity, BubblewrapRunner(resolver=to_loopback), job)
+        outcome, attempts = run(BubblewrapRunner(resolver=to_loopback), job)
         assert (outcome.ended, attempts) == ("timeout", [HostAttempt("api.test", port, True)])
         service.settimeout(10)
         with service.accept()[0] as connection:
@@ -202,22 +197,17 @@ def test_a_connection_ends_with_the_run_that_made_it(identity: str, box: Box) ->
 
 @pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
-@pytest.mark.parametrize(
-    ("routes", "gap"),
-    [
+def test_a_sandbox_with_a_route_does_not_start(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, job = evidence.read_at, replace(box.job(box.script("s.py", "print(1)")), hosts=["api.test"])
+    for routes, gap in (
         ("Iface\tDestination\neth0\t00000000\n", "there is a route to eth0"),
         ("", "the routes cannot be seen"),
-    ],
-)
-def test_a_sandbox_with_a_route_does_not_start(
-    box: Box, identity: str, monkeypatch: pytest.MonkeyPatch, routes: str, gap: str
-) -> None:
-    read = evidence.read_at
-    monkeypatch.setattr(evidence, "read_at", lambda proc, path: routes if path == "1/net/route" else read(proc, path))
-    job = replace(box.job(box.script("s.py", "print(1)")), hosts=["api.test"])
-    with pytest.raises(SandboxUnavailable) as refused:
-        as_user(identity, lambda: BubblewrapRunner().run(job))
-    assert list(refused.value.tried) == [gap]
+    ):
+        told = {"1/net/route": routes}
+        monkeypatch.setattr(evidence, "read_at", lambda proc, path: told.get(path) or read(proc, path))  # noqa: B023
+        with pytest.raises(SandboxUnavailable) as refused:
+            BubblewrapRunner().run(job)
+        assert list(refused.value.tried) == [gap]
 
 
 def test_without_a_sandbox_hosts_are_refused_and_nothing_starts(unprotected: UnsandboxedRunner, box: Box) -> None:

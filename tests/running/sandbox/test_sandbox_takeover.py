@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import IS_ROOT, NOBODY, Box, Case, as_user, settled
+from bench.attack.boxes import IDENTITIES, IS_ROOT, NOBODY, Box, Case, as_user, settled
 from metier.limits import MIB
 from metier.running.sandbox import Outcome, RunLimits, SandboxUnavailable, ScriptRefused, bubblewrap, cgroup
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
@@ -25,6 +25,11 @@ from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 from parts import needs
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+
+@pytest.fixture(params=IDENTITIES)
+def identity(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(params=["group", "watched"])
