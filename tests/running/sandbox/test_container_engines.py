@@ -180,20 +180,9 @@ def test_the_limits_hold_and_nothing_is_left(container: ContainerRunner, box: Bo
     assert leftovers(container) == []
 
 
-FACTS = """
-    for path in ("/etc/hosts", "/etc/resolv.conf"):
-        try: print(open(path).read(), end="")
-        except FileNotFoundError: pass
-"""
-
-
-def test_facts_about_the_machine_are_hidden(container: ContainerRunner, box: Box) -> None:
-    outcome = box.run(container, "self", FACTS)
-    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, b"", b"")
-
-
 FIRST = """
     import os, signal
+    project = os.environ["PROJECT_DIR"]
     def attempt(act):
         try: return act()
         except OSError as error: return type(error).__name__
@@ -202,11 +191,13 @@ FIRST = """
     print(attempt(lambda: os.listdir("/proc/1/fd")))
     os.kill(1, signal.SIGKILL)
     os.kill(1, signal.SIGSTOP)
-    print(open(os.environ["PROJECT_DIR"] + "/notes.txt").read().split()[0])
-    print(attempt(lambda: open(os.environ["PROJECT_DIR"] + "/notes.txt", "w")) in ("OSError", "PermissionError"))
-    print(os.path.lexists(os.environ["PROJECT_DIR"] + "/link"), os.path.exists(os.environ["PROJECT_DIR"] + "/link"))
-    again = os.environ["PROJECT_DIR"] + "/again.txt"
-    print(os.path.exists(os.environ["PROJECT_DIR"] + "/pipe"), os.stat(again).st_nlink)
+    print(open(project + "/notes.txt").read().split()[0])
+    print(attempt(lambda: open(project + "/notes.txt", "w")) in ("OSError", "PermissionError"))
+    print(os.path.lexists(project + "/link"), os.path.exists(project + "/link"))
+    print(os.path.exists(project + "/pipe"), os.stat(project + "/again.txt").st_nlink)
+    for path in ("/etc/hosts", "/etc/resolv.conf"):
+        try: print(open(path).read(), end="")
+        except FileNotFoundError: pass
 """
 
 

@@ -203,8 +203,11 @@ def test_a_sandbox_with_a_route_does_not_start(box: Box, monkeypatch: pytest.Mon
         ("Iface\tDestination\neth0\t00000000\n", "there is a route to eth0"),
         ("", "the routes cannot be seen"),
     ):
-        told = {"1/net/route": routes}
-        monkeypatch.setattr(evidence, "read_at", lambda proc, path: told.get(path) or read(proc, path))  # noqa: B023
+
+        def told(proc: int, path: str, text: str = routes) -> str:
+            return text if path == "1/net/route" else read(proc, path)
+
+        monkeypatch.setattr(evidence, "read_at", told)
         with pytest.raises(SandboxUnavailable) as refused:
             BubblewrapRunner().run(job)
         assert list(refused.value.tried) == [gap]

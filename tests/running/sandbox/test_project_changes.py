@@ -122,8 +122,6 @@ def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) ->
     assert outcome.refused == ()
 
 
-
-
 @pytest.mark.system
 def test_only_plain_files_come_back(write: Write, box: Box) -> None:
     outcome = write(
@@ -144,8 +142,6 @@ def test_only_plain_files_come_back(write: Write, box: Box) -> None:
     assert os.readlink(box.project / "link.txt") == "docs/guide.md"
     reasons = {why.split(": ")[0]: why.split(": ")[1] for why in outcome.refused}
     assert reasons == dict.fromkeys(("in", "link.txt", "out"), "a symbolic link") | {"pipe": "not a regular file"}
-
-
 
 
 @pytest.mark.system
@@ -196,10 +192,6 @@ def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
     outcome = full(flood, RunLimits(seconds=20, files=5))
     assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
     assert len(content(case.box.project)) - before <= 5 * 20
-
-
-
-
 
 
 # --- the step itself, with layers that no kernel would write ---

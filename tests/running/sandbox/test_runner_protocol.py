@@ -50,62 +50,37 @@ class ScratchRunner:
         return self._problem
 
     def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        program = self._check(job)
+        if self._problem is not None:
+            raise SandboxUnavailable(self._problem)
+        if not job.script.endswith(".sh"):
+            raise ScriptRefused(job.script, "unknown-interpreter", "only .sh files can be run")
         with tempfile.TemporaryDirectory() as work:
-            process = subprocess.Popen(
-                [program, *job.argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_variables(job, work),
-            )
+            variables = {"PATH": "/usr/bin:/bin", "SKILL_DIR": job.skill_dir, "WORK_DIR": work, **job.env}
+            line, pipe = [os.path.join(job.skill_dir, job.script), *job.argv], subprocess.PIPE
+            process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, env=variables)
             over = threading.Event()
             watching = threading.Thread(target=_end_when_stopped, args=(process, job, over))
             watching.start()
             try:
                 job.started(("limit-time",))
                 stdout, stderr = process.communicate(job.stdin, timeout=job.limits.seconds)
-                return _outcome(job, process.returncode, stdout, stderr, work, on_output)
             finally:
                 over.set()
                 watching.join()
-                process.kill()
-                process.wait()
-
-    def _check(self, job: Job) -> str:
-        if self._problem is not None:
-            raise SandboxUnavailable(self._problem)
-        if not job.script.endswith(".sh"):
-            raise ScriptRefused(job.script, "unknown-interpreter", "only .sh files can be run")
-        return os.path.join(job.skill_dir, job.script)
-
-
-def _variables(job: Job, work: str) -> dict[str, str]:
-    return {"PATH": "/usr/bin:/bin", "SKILL_DIR": job.skill_dir, "WORK_DIR": work, **job.env}
+            pieces: tuple[tuple[Stream, bytes], ...] = (("stdout", stdout), ("stderr", stderr))
+            for stream, data in pieces:
+                if data and on_output is not None:
+                    on_output(stream, data)
+            found = [(path.name, path.read_bytes()) for path in sorted(Path(work).iterdir())]
+        files = tuple(WrittenFile(name, len(data), digest_of(data), data) for name, data in found)
+        ended = "killed" if job.stop is not None and job.stop.is_set() else "exit"
+        return Outcome(process.returncode, ended, 5, stdout, stderr, files=files, protections=("limit-time",))
 
 
 def _end_when_stopped(process: subprocess.Popen[bytes], job: Job, over: threading.Event) -> None:
     while not over.wait(0.01):
         if job.stop is not None and job.stop.is_set():
             process.kill()
-
-
-def _outcome(job: Job, code: int, stdout: bytes, stderr: bytes, work: str, on_output: OnOutput | None) -> Outcome:
-    pieces: tuple[tuple[Stream, bytes], ...] = (("stdout", stdout), ("stderr", stderr))
-    for stream, data in pieces:
-        if data and on_output is not None:
-            on_output(stream, data)
-    found = [(path.name, path.read_bytes()) for path in sorted(Path(work).iterdir())]
-    files = tuple(WrittenFile(name, len(data), digest_of(data), data) for name, data in found)
-    return Outcome(
-        exit_code=code,
-        ended="killed" if job.stop is not None and job.stop.is_set() else "exit",
-        duration_ms=5,
-        stdout=stdout,
-        stderr=stderr,
-        files=files,
-        protections=("limit-time",),
-    )
 
 
 def opened(world: World, runner: Runner) -> Session:
@@ -116,13 +91,8 @@ def opened(world: World, runner: Runner) -> Session:
 
 def frames(session: Session) -> list[tuple[str, str]]:
     """The frames of scripts: their type, and the field that matters here."""
-    keys = {
-        "tool_started": "sandbox",
-        "tool_stdout": "text",
-        "tool_stderr": "text",
-        "tool_failed": "reason",
-        "tool_ended": "ended",
-    }
+    keys = {"tool_started": "sandbox", "tool_stdout": "text", "tool_stderr": "text", "tool_failed": "reason"}
+    keys["tool_ended"] = "ended"
     return [(frame["type"], frame[keys[frame["type"]]]) for frame in session.events if frame["type"] in keys]
 
 
@@ -142,59 +112,34 @@ def test_a_session_needs_nothing_of_a_runner_but_the_protocol(world: World) -> N
     ]
 
 
-def test_the_tool_for_scripts_is_offered_only_without_a_problem(world: World) -> None:
-    assert "skill_run" in [tool.name for tool in opened(world, ScratchRunner()).tools()]
-    assert "skill_run" not in [tool.name for tool in opened(world, ScratchRunner("it is switched off")).tools()]
-
-
-def test_what_a_runner_refuses_reaches_the_caller_and_the_record(world: World) -> None:
+def test_a_problem_and_a_refusal_of_a_runner_reach_the_caller_and_the_record(world: World) -> None:
     session = opened(world, ScratchRunner())
+    assert "skill_run" in [tool.name for tool in session.tools()]
     with pytest.raises(ScriptRefused, match=r"only \.sh files"):
         session.run("probe", "scripts/say.py")
     assert frames(session) == [("tool_failed", "unknown-interpreter")]
     session = opened(world, ScratchRunner("it is switched off"))
+    assert "skill_run" not in [tool.name for tool in session.tools()]
     with pytest.raises(SandboxUnavailable, match="switched off"):
         session.run("probe", "scripts/say.sh")
     assert frames(session) == [("tool_failed", "sandbox")]
 
 
 @pytest.mark.system
-def test_sessions_in_several_threads_and_loops_share_one_runner(world: World) -> None:
-    runner = ScratchRunner()
-    sessions = [opened(world, runner) for _ in range(8)]
-
-    def call(number: int) -> str:
-        if number % 2:
-            return asyncio.run(sessions[number].arun("probe", "scripts/say.sh", [str(number)])).stdout
-        return sessions[number].run("probe", "scripts/say.sh", [str(number)]).stdout
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(call, range(8))) == [f"out {number}\n" for number in range(8)]
-
-
-@pytest.mark.system
-def test_stopped_work_ends_its_script_and_the_wrappers_of_the_package_take_part(world: World) -> None:
-    stop = threading.Event()
+def test_stopped_work_and_a_cancelled_task_end_their_script(world: World) -> None:
+    stop, began = threading.Event(), time.monotonic()
     session = opened(world, BoundedRunner(ScratchRunner(), 1))
-    refused: list[str] = []
 
-    def run() -> None:
-        try:
-            with stopped_by(stop):
-                session.run("probe", "scripts/slow.sh")
-        except ScriptRefused as error:
-            refused.append(error.reason)
+    def run() -> str:
+        with stopped_by(stop), pytest.raises(ScriptRefused) as refused:
+            session.run("probe", "scripts/slow.sh")
+        return refused.value.reason
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    stop.set()
-    thread.join()
-    assert refused == ["stopped"]
+    with ThreadPoolExecutor(1) as pool:
+        reason = pool.submit(run)
+        stop.set()
+        assert reason.result() == "stopped"
     assert session.run("probe", "scripts/say.sh").exit_code == 3, "the slot is free again"
-
-
-@pytest.mark.system
-def test_a_cancelled_task_ends_its_script(world: World) -> None:
     session = opened(world, ScratchRunner())
 
     async def cancelled() -> None:
@@ -205,7 +150,6 @@ def test_a_cancelled_task_ends_its_script(world: World) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    started = time.monotonic()
     asyncio.run(cancelled())
-    assert time.monotonic() - started < 30, "the script would have slept for a minute"
     assert frames(session)[-1] == ("tool_failed", "stopped")
+    assert time.monotonic() - began < 30, "each script would have slept for a minute"

@@ -23,6 +23,7 @@ pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 def identity(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
+
 LIMITS = RunLimits(seconds=30, processes=24)
 TOKEN = uuid.uuid4().hex
 

@@ -36,12 +36,8 @@ def box() -> Generator[Box]:
         yield made
 
 
-
-
 def made(outcome: Outcome) -> dict[str, bytes]:
     return {file.path: file.data for file in outcome.files}
-
-
 
 
 def work(case: Case, text: str = WORKS, *, write: Sequence[str] | None = None) -> Outcome:
@@ -72,7 +68,9 @@ def test_the_folder_is_read_at_its_own_path_and_new_files_are_collected(case: Ca
 
 @pytest.mark.system
 def test_the_current_folder_is_the_work_folder_or_one_inside_the_project(case: Case) -> None:
-    text = "import os\nprint(os.getcwd(), sorted(os.listdir('.')))\nopen('b', 'a').write('x')\nopen('c', 'w').write('c')"
+    text = (
+        "import os\nprint(os.getcwd(), sorted(os.listdir('.')))\nopen('b', 'a').write('x')\nopen('c', 'w').write('c')"
+    )
     outcome = case.run(text, files={"a": b"a", "b": b"b"})
     assert outcome.stdout == b"/work ['a', 'b']\n", outcome
     assert made(outcome) == {"b": b"bx", "c": b"c"}
@@ -102,14 +100,6 @@ def test_with_write_changes_come_back_and_given_files_do_not(case: Case) -> None
     assert not (case.box.project / "given.txt").exists()
     assert made(outcome)["given.txt"] == b"given and changed"
     assert made(outcome)["out.csv"] == b"work", "what is in the work folder is not part of the project"
-
-
-
-
-
-
-
-
 
 
 def test_made_files_are_written_only_below_the_folder_and_over_nothing(tmp_path: Path) -> None:
