@@ -12,7 +12,7 @@ from metier import PolicyDenied, Question, Request
 from metier.policy.decide import Policy
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
-from metier.running.grants import RunGrant, read, recorded
+from metier.running.grants import RunGrant
 from metier.running.sandbox import Job, Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.scripts import WantedRun
@@ -75,9 +75,9 @@ def skill(world: World, clipboard: None) -> World:
     return world
 
 
-def test_the_question_names_it_and_the_job_has_it(skill: World) -> None:
-    person = Person("once")
-    session, runner = opened(skill, person)
+def test_the_question_the_job_and_the_record_have_it(skill: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    person, store = Person("once"), MemoryStore()
+    session, runner = opened(skill, person, store=store)
     run(session)
     request = person.asked[-1]
     assert "Pastes  It reads 18 characters of the clipboard." in Question.of(request).as_text()
@@ -86,6 +86,10 @@ def test_the_question_names_it_and_the_job_has_it(skill: World) -> None:
     assert runner.jobs[-1].env["CLIPBOARD"] == "from the clipboard"
     shown_again = AskItem.of(request, "why").request
     assert Question.of(shown_again).as_text() == Question.of(request).as_text(), "a chat keeps it"
+    started = next(frame for frame in session.events if frame["type"] == "tool_started")
+    assert started["grants"]["clipboard"] == {"tools": [TOOL], "asked": True, "characters": 18}
+    monkeypatch.setattr(ClipboardGrant, "plan", None)
+    assert replay(from_store(store, session.id)).identical
 
 
 def test_an_answer_for_good_covers_it_and_no_other_run(skill: World) -> None:
@@ -111,14 +115,3 @@ def test_a_rule_about_it_is_known_and_decides(skill: World) -> None:
     session.load("paste")
     with pytest.raises(PolicyDenied, match="clipboard = true"):
         session.run("paste", "scripts/paste.py", by="model")
-
-
-def test_the_record_has_it_and_a_replay_takes_it_from_there(skill: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore()
-    session, _ = opened(skill, Person("once"), store=store)
-    run(session)
-    started = next(frame for frame in session.events if frame["type"] == "tool_started")
-    assert started["grants"]["clipboard"] == {"tools": [TOOL], "asked": True, "characters": 18}
-    assert recorded(read(started["grants"]))["clipboard"] == {"tools": (TOOL,), "asked": True, "characters": 18}
-    monkeypatch.setattr(ClipboardGrant, "plan", None)
-    assert replay(from_store(store, session.id)).identical

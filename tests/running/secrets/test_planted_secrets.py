@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import forking
 import parts
-from bench.attack.boxes import IDENTITIES, as_user
-from every_surface import Http, JsonRpc, Mcp, Python
-from limited import NOBODY
-from limited import open_folder as open_folder  # a fixture
+from every_surface import Http, Mcp, Python
 from metier.record import telemetry
-from metier.record.store import open_store
 from secrets_of_tests import SKILL, all_bytes, found, plant, values
 from worlds import World
 
@@ -97,27 +92,6 @@ def test_spans_with_their_content(world: World, store: str) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_a_run_of_each_user(open_folder: Path, identity: str) -> None:
-    parts.require_sandbox()
-    world = World(open_folder / "home", open_folder / "project")
-    world.project.mkdir()
-    plant(world, VALUES)
-    store = world.home / "store/record.db"
-    store.parent.mkdir()
-    if identity == "nobody":
-        for folder, folders, files in os.walk(open_folder):
-            for name in (".", *folders, *files):
-                os.chown(os.path.join(folder, name), NOBODY, NOBODY)
-
-    def ran() -> str:
-        with open_store(str(store)) as opened:
-            return world.discover().session(id="s", store=opened).run(**GIVEN).text
-
-    check(str(store), as_user(identity, ran))
-
-
-@pytest.mark.system
 def test_the_command_line_and_what_other_processes_find(world: World, store: str) -> None:
     env = {**os.environ, "HOME": str(world.home)}
     where: dict[str, Any] = {"cwd": world.project, "env": env, "capture_output": True}
@@ -133,16 +107,6 @@ def test_the_command_line_and_what_other_processes_find(world: World, store: str
     replayed = call("replay")
     check(store, done.stdout, done.stderr, replayed, call("events", "--json"))
     assert b"identical, byte for byte" in replayed
-
-
-@pytest.mark.system
-def test_json_rpc(world: World, store: str) -> None:
-    surface = JsonRpc(world, store)
-    try:
-        shown = json.dumps(surface.ask("session.run", GIVEN), ensure_ascii=False)
-    finally:
-        surface.close()
-    check(store, shown)
 
 
 @pytest.mark.system
