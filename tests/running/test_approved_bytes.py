@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from metier.replay import from_store, replay, verify
 from metier.running.sandbox import Job, OnOutput, Outcome, Runner
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.runners import choose
-from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 from metier.session.approvals import Answers, questions
 from metier.session.session import Session
 from metier.values.grants import recorded_tools
@@ -41,30 +39,14 @@ FILES: dict[str, str | bytes] = {
 RUN = ("skill_run", {"name": "tell", "script": "scripts/main.sh"})
 
 
-class TreeRunner(UnsandboxedRunner):
-    """Runs the files that the job has, from a folder of its own, whatever the skill's folder has by now."""
-
-    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        assert job.tree is not None
-        with tempfile.TemporaryDirectory() as folder:
-            for file in job.tree.files:
-                path = Path(folder, file.path)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(file.data)
-                path.chmod(0o755 if file.executable else 0o644)
-            return super().run(replace(job, skill_dir=folder, tree=None), on_output)
-
-
 def runner(name: str) -> Runner:
-    if name == "tree":
-        return TreeRunner()
     try:
         return choose([name])
     except SandboxUnavailable as error:
         parts.missing("bwrap", str(error))
 
 
-each_runner = pytest.mark.parametrize("name", ["tree", "none", "bubblewrap"])
+each_runner = pytest.mark.parametrize("name", ["none", "bubblewrap"])
 
 
 def opened(world: World, approve: Person | None = None, **given: Any) -> Session:
@@ -397,16 +379,6 @@ def test_a_linked_skill_file_does_not_lend_its_place(world: World) -> None:
     assert verdict(world, "skill_run", {"allow": rule}, skill) == "ask"
 
 
-def test_a_host_tool_can_be_denied_while_a_skill_of_a_place_is_active(world: World) -> None:
-    world.skill(REPO)
-    world.skill("~/.agents/skills/mine")
-    session = world.discover().session(policy={"deny": [{"tool": "Bash", "scope": "repo"}]})
-    session.load("mine")
-    assert session.may_use("Bash")
-    session.load("tell")
-    assert not session.may_use("Bash")
-
-
 # --- projects ---
 
 
@@ -454,25 +426,3 @@ def test_a_project_inside_a_trusted_folder_is_not_trusted_with_it(world: World) 
 
 
 # --- processes and commands ---
-
-
-def test_policy_explain_knows_the_place_and_the_content(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, folder = caller(world, capsys, monkeypatch), world.skill(REPO, files=FILES).parent
-    user = world.home / ".config/metier"
-    user.mkdir(parents=True)
-    (user / "config.toml").write_text('[permissions]\nallow = [{ tool = "skill_run", skill_name = "tell" }]\n')
-    explain = ("policy", "explain", "skill_run", "--skill", "tell", "--path", "scripts/main.sh", "--json")
-    assert run(*explain).json["verdict"] == "ask"
-    person = Person("always")
-    assert opened(world, person).call(*RUN).ok
-    shown = run(*explain).json
-    assert (shown["verdict"], shown["rule"]["folder"]) == ("allow", str(folder))
-    assert shown["rule"]["digest"] == person.asked[0].digest
-    (row,) = [one for one in run("policy", "list", "--json").json["rules"] if "id" in one]
-    assert (row["folder"], row["path"]) == (str(folder), "scripts/main.sh")
-    assert run("policy", "revoke", row["id"][:8]).code == 0
-    assert run(*explain).json["verdict"] == "ask"
-    world.trust()
-    assert run(*explain).json["verdict"] == "allow"

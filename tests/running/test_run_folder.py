@@ -73,18 +73,15 @@ def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_n
 
 @pytest.mark.system
 def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run: Run, tmp_path: Path) -> None:
-    told = run("run", "maker", "scripts/make.py", "--yes", "--write", "data.csv")
+    line, target = ("run", "maker", "scripts/make.py", "--yes"), tmp_path / "results"
+    told = run(*line, "--write", "data.csv")
     assert content(world.project) == {"data.csv": "a,b\nmore\n", "out.csv": "made\n"}
     assert "changed data.csv\nadded out.csv\n" in told.err
     (world.project / "out.csv").unlink()
-    target = tmp_path / "results"
-    shown = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--json").json
-    assert shown["written"] == [f"{target}/out.csv"]
-    assert content(target) == {"out.csv": "made\n"}
+    assert run(*line, "--out", str(target), "--json").json["written"] == [f"{target}/out.csv"]
     (target / "out.csv").write_text("mine")
-    told = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target))
-    assert (told.code, content(target)) == (1, {"out.csv": "mine"})
-    assert run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--force").code == 0
+    assert (run(*line, "--out", str(target)).code, content(target)) == (1, {"out.csv": "mine"})
+    assert run(*line, "--out", str(target), "--force").code == 0
     assert content(target) == {"out.csv": "made\n"}
     assert content(world.project) == {"data.csv": "a,b\nmore\n"}
 
@@ -238,33 +235,27 @@ def shown(runner: FakeRunner) -> list[tuple[str | None, bool]]:
 
 def test_an_answer_from_before_asks_again_once_and_then_covers_this_folder_alone(world: World) -> None:
     world.skill(OWN, files=FILES)
-    first = Person("always")
-    session, runner = opened(world, first)
-    session.run("maker", "scripts/make.py")
+    opened(world, Person("always"))[0].run("maker", "scripts/make.py")
     file = world.home / ".config/metier/permissions.toml"
     assert f'given = {{ reads = "{world.project}" }}\n' in file.read_text()
-    older = "".join(line for line in file.read_text().splitlines(keepends=True) if not line.startswith("given"))
-    file.write_text(older)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if not line.startswith("given")))
     again = Person("always")
     for _ in range(2):
         opened(world, again)[0].run("maker", "scripts/make.py")
-    assert [one.as_dict()["project"] for one in again.asked] == [str(world.project)], (
-        "the older answer was about a run without it"
-    )
-    other = Person("no")
+    assert [one.as_dict()["project"] for one in again.asked] == [str(world.project)], "the older one was without it"
+    other, runner = Person("no"), FakeRunner(default=Outcome(0, "exit", 1))
     (world.project / "sub").mkdir()
     elsewhere = world.discover(cwd=world.project / "sub").session(approve=other, runner=runner)
-    with pytest.raises(PolicyDenied):
-        elsewhere.run("maker", "scripts/make.py")
-    with pytest.raises(PolicyDenied):
-        opened(world, other)[0].run("maker", "scripts/make.py", write=True)
-    assert [one.given for one in other.asked] == [
-        (("reads", f"{world.project}/sub"),),
-        (("writes", str(world.project)),),
-    ]
+    for session, write in ((elsewhere, False), (opened(world, other)[0], True)):
+        with pytest.raises(PolicyDenied):
+            session.run("maker", "scripts/make.py", write=write)
+    given = [one.given for one in other.asked]
+    assert given == [(("reads", f"{world.project}/sub"),), (("writes", str(world.project)),)]
     without = Person("no")
-    empty = world.discover(settings={"run.folder": "none"}).session(approve=without, runner=runner)
-    empty.run("maker", "scripts/make.py")
+    world.discover(settings={"run.folder": "none"}).session(approve=without, runner=runner).run(
+        "maker", "scripts/make.py"
+    )
     assert without.asked == [], "the older answer still covers what it was about"
 
 

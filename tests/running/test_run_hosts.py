@@ -1,8 +1,5 @@
 """Hosts that rules give a script: what it gets, what a person is asked, and what the record and the model say."""
 
-import http.server
-import threading
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -161,46 +158,19 @@ def test_without_a_sandbox_a_script_with_hosts_runs_only_with_the_whole_network(
 # --- the command line, in a real sandbox ---
 
 
-@pytest.fixture
-def site() -> Generator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"from the site")
-
-        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
-
-    served = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=served.serve_forever, args=(0.05,))
-    thread.start()
-    yield served.server_address[1]
-    served.shutdown()
-    thread.join()
-    served.server_close()
-
-
 @pytest.mark.system
 def test_a_person_gives_one_run_a_host_on_the_command_line(
-    world: World, site: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts.require_sandbox()
-    text = (
-        "import sys, urllib.request\nfor url in sys.argv[1:]:\n"
-        "    try: print(urllib.request.urlopen(url).read().decode())\n    except OSError as error: print(error)\n"
-    )
+    text = "import urllib.request\ntry: urllib.request.urlopen('https://evil.test/')\nexcept OSError as e: print(e)\n"
     world.skill(".agents/skills/fetch", files={"scripts/get.py": text})
     metier = caller(world, capsys, monkeypatch)
-    line = ["run", "fetch", "scripts/get.py", "--home", str(world.home), "--yes", "--host"]
-    urls = ["--", f"http://127.0.0.1:{site}/", "https://evil.test/"]
-    given = metier(*line, f"127.0.0.1:{site}", *urls)
-    assert given.out.splitlines() == [
-        "from the site",
-        "<urlopen error Tunnel connection failed: 403 not an allowed host>",
-    ]
-    assert "note: refused: evil.test:443; the user can allow it in [permissions]" in given.err
-    assert 'host = "evil.test"' in given.err
-    assert "from the site" not in metier(*line[:-1], *urls[:-1]).out, "it was for one run"
-    wrong = metier(*line, "evil test", *urls)
+    line = ["run", "fetch", "scripts/get.py", "--home", str(world.home), "--yes"]
+    given = metier(*line, "--host", "api.test", "--json")
+    assert "403 not an allowed host" in given.json["stdout"]
+    assert 'host = "evil.test"' in str(given.json["notes"])
+    assert "403" not in metier(*line).out, "it was for one run"
+    wrong = metier(*line, "--host", "evil test")
     assert (wrong.code, wrong.out) == (2, "")
     assert "'evil test' is not the name of a host" in wrong.err

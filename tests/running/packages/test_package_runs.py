@@ -1,11 +1,9 @@
 """Packages of a script at the far end: what is asked, what the script imports, what the next session finds."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,7 @@ from metier.errors import PolicyDenied
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
 from metier.replay.run import replay
-from metier.running.packages import PackagesUnavailable, Wanted, programs
-from metier.running.packages.environment import Environments
-from metier.running.packages.interpreters import choose
-from metier.running.packages.resolve import resolve
-from metier.running.sandbox.interpreter import usual_python
+from metier.running.packages import programs
 from metier.surfaces.cli import cli
 from metier.values.grants import recorded_tools
 from metier.values.results import Request, RunResult
@@ -72,10 +66,10 @@ def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
 
 @pytest.mark.system
 def test_packages_are_asked_about_once_and_imported_and_recorded(prepared: World, index: Path) -> None:
-    wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program")
+    wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program", inside={"json.py": "1 / 0"})
     for version in ("1.0", "2.5"):
         wheel(index, "other-pack", version)
-    script = SHOWS + "import other_pack, subprocess\nprint('and', other_pack.version)\n"
+    script = SHOWS + "import json, other_pack, subprocess\nprint('and', other_pack.version)\n"
     script += "print(subprocess.run(['tiny-program'], capture_output=True, text=True).stdout)\n"
     script += "try: open(tinypack.__file__, 'a')\nexcept OSError as error: print(error.strerror)\n"
     prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": script})
@@ -292,30 +286,17 @@ def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) ->
 
 
 @pytest.mark.system
-def test_two_processes_install_one_environment_of_the_files_of_the_lock(
+def test_runs_at_once_install_one_environment_of_the_files_of_the_lock(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "import sys\n"
-        "from metier.running.packages.environment import Environments\n"
-        "from metier.running.packages.interpreters import choose\n"
-        "from metier.running.packages.lock import Lock\n"
-        "from metier.running.sandbox.interpreter import usual_python\n"
-        "lock = Lock.parse(open(sys.argv[1], 'rb').read())\n"
-        "print(Environments(sys.argv[2]).ensure(lock, choose(usual_python(), '')))\n"
-    )
-    folder, interpreter = tmp_path / "environments", choose(usual_python(), "")
-    with programs.workplace(str(folder)) as workplace:
-        lock = resolve(Wanted(requirements=("tinypack",)), interpreter, workplace)
-    (tmp_path / "lock.json").write_bytes(lock.data)
-    words = [sys.executable, "-c", code, str(tmp_path / "lock.json"), str(folder)]
-    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    (modules,) = {process.communicate()[0].strip() for process in both}
-    assert (Path(modules) / "tinypack.py").read_text().startswith("version = '1.0'")
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.stdout for one in pool.map(run, [prepared] * 2)] == ["has 1.0\n"] * 2
+    folder = prepared.home / ".cache/metier/environments"
     assert len([one for one in folder.iterdir() if one.is_dir()]) == 1
-
+    shutil.rmtree(folder)
     wheel(index, "tinypack", code="version = 'another file'\n")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))  # it may have the right file, and then takes that
-    with pytest.raises(PackagesUnavailable, match=r"(?i)hash"):
-        Environments(str(tmp_path / "other")).ensure(lock, interpreter)
-    assert [name for name in os.listdir(tmp_path / "other") if not name.endswith(".lock")] == []
+    result = run(prepared)
+    assert "ModuleNotFoundError" in result.stderr
+    assert "hash" in str(result.notes).lower()
+    assert [one for one in folder.iterdir() if one.is_dir()] == []

@@ -8,7 +8,6 @@ import sys
 import uuid
 from collections.abc import Generator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -267,16 +266,3 @@ def test_a_killed_host_leaves_no_process_and_the_next_one_removes_the_rest(
     assert all(name.endswith("-files") for name in leftovers(container, label))
     engine.sweep()
     assert leftovers(container, label) == []
-
-
-def test_the_settings_of_the_user_choose_it_and_doctor_examines_it(container: ContainerRunner, tmp_path: Path) -> None:
-    config = tmp_path / "home" / ".config" / "metier"
-    config.mkdir(parents=True)
-    (config / "config.toml").write_text(f'[run]\nsandbox = ["container"]\nimage = "{container.image}"\n')
-    address = "DOCKER_HOST" if engine_at(str(container.socket)).program == "docker" else "CONTAINER_HOST"
-    env = {**os.environ, "HOME": str(tmp_path / "home"), address: f"unix://{container.socket}"}
-    env |= {"XDG_CONFIG_HOME": str(config.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-m", "metier", "doctor"], env=env, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "container keeps 15 of 15 promises; memory: control group" in done.stdout, done.stdout + done.stderr

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bench.attack.boxes import Box, Case, a_box
-from metier.limits import MIB
 from metier.running.sandbox import Outcome, RunLimits
 from metier.running.sandbox.changes import bring_back
 
@@ -70,27 +69,23 @@ def content(folder: Path) -> dict[str, str]:
 
 @pytest.mark.system
 def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, box: Box) -> None:
-    before = (box.project / "notes.txt").stat()
+    project = box.project
+    before = (project / "notes.txt").stat()
     outcome = write(
         "open('notes.txt', 'a').write('more\\n'); open('new.txt', 'w').write('new\\n')\n"
         "os.makedirs('deep/er'); open('deep/er/file', 'w').write('x'); os.unlink('docs/guide.md')\n"
         "shutil.rmtree('docs/old'); os.chmod('tool.sh', 0o644); os.utime('link.txt', follow_symlinks=False)\n",
         "**",
     )
-    assert listed(outcome) == {
-        "notes.txt": "changed",
-        "new.txt": "added",
-        "deep/er/file": "added",
-        "docs/guide.md": "deleted",
-        "docs/old/a.txt": "deleted",
-        "docs/old/b.txt": "deleted",
-        "tool.sh": "changed",
+    kinds = {
+        "added": ("new.txt", "deep/er/file"),
+        "changed": ("notes.txt", "tool.sh"),
+        "deleted": ("docs/guide.md", "docs/old/a.txt", "docs/old/b.txt"),
     }
+    assert listed(outcome) == {path: kind for kind, paths in kinds.items() for path in paths}
     assert outcome.refused == ()
-    project = box.project
     assert (project / "notes.txt").read_text().endswith("more\n")
-    assert (project / "new.txt").read_text() == "new\n"
-    assert (project / "deep/er/file").read_text() == "x"
+    assert ((project / "new.txt").read_text(), (project / "deep/er/file").read_text()) == ("new\n", "x")
     assert not (project / "docs/old").exists()
     assert (project / "docs").is_dir(), "the script emptied it, and did not delete it"
     assert not (project / "tool.sh").stat().st_mode & 0o111
@@ -99,8 +94,6 @@ def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, 
         assert (owner.st_uid, owner.st_gid) == (before.st_uid, before.st_gid), path
     assert stat.S_IMODE((project / "notes.txt").stat().st_mode) == stat.S_IMODE(before.st_mode)
     assert not list(project.rglob("*.tmp"))
-    by_path = {change.path: change for change in outcome.changes}
-    assert (by_path["new.txt"].size, by_path["new.txt"].digest[:7]) == (4, "sha256:")
 
 
 @pytest.mark.system
@@ -177,21 +170,6 @@ def test_a_script_that_is_ended_or_may_not_write_changes_nothing(case: Case) -> 
     outcome = case.run("open('/project/x', 'w')", project=str(case.box.project))
     assert b"Read-only file system" in outcome.stderr
     assert content(case.box.project) == before
-
-
-@pytest.mark.system
-def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
-    def full(text: str, limits: RunLimits) -> Outcome:
-        return case.run(text, project=str(case.box.project), project_writable=True, project_named="*", limits=limits)
-
-    fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
-    assert b"No space left" in full(fill, RunLimits(work_bytes=8 * MIB)).stderr
-    assert (case.box.project / "big").stat().st_size <= 8 * MIB
-    before = len(content(case.box.project))
-    flood = "n = 0\nwhile True:\n    open('/project/%d' % n, 'w').close(); n += 1"
-    outcome = full(flood, RunLimits(seconds=20, files=5))
-    assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
-    assert len(content(case.box.project)) - before <= 5 * 20
 
 
 # --- the step itself, with layers that no kernel would write ---

@@ -1,6 +1,5 @@
 """200 planted secrets, given to a real script that gives them away in many ways: none is in anything that is left."""
 
-import asyncio
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import forking
 import parts
-from every_surface import Http, Mcp, Python
+from every_surface import Http, Python
 from metier.record import telemetry
 from secrets_of_tests import SKILL, all_bytes, found, plant, values
 from worlds import World
@@ -136,24 +135,6 @@ def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog
     check(store, answer.text, listed, "\n".join(streamed), caplog.text)
     assert found(VALUES, "\n".join(streamed).encode()) == []
     assert "[secret PLANTED_001]" in "\n".join(streamed)
-
-
-@pytest.mark.system
-def test_a_model_over_mcp(world: World, store: str) -> None:
-    surface = Mcp(world, store)
-
-    async def call(tool: str, **given: Any) -> str:
-        return (await surface.client.call_tool(tool, given)).model_dump_json()
-
-    def ask(tool: str, **given: Any) -> str:
-        return asyncio.run_coroutine_threadsafe(call(tool, **given), surface.loop).result()
-
-    try:
-        ask("skill_load", name=SKILL)
-        shown = ask("skill_run", name=SKILL, script=GIVEN["script"], arguments=GIVEN["arguments"])
-    finally:
-        surface.close()
-    check(store, shown)
 
 
 @pytest.mark.system
