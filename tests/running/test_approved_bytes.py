@@ -134,7 +134,7 @@ def test_an_edit_of_any_file_is_asked_about_again_after_always(world: World) -> 
         assert not session.call(*RUN).ok, what
         assert not opened(world, again).call(*RUN).ok, what
         assert (len(person.asked), len(again.asked)) == (2, 1)
-    refused = session.call("skill_run", {"name": "tell", "script": "scripts/made.pyc"})
+    refused = opened(world).call("skill_run", {"name": "tell", "script": "scripts/made.pyc"})
     assert (refused.ok, "compiled Python" in refused.text) == (False, True)
 
 
@@ -409,20 +409,6 @@ def test_what_is_foreign(world: World, tmp_path: Path) -> None:
     assert foreign(world, roots=[tmp_path / "door"])["named"]
     world.trust()
     assert not any(foreign(world, roots=[world.project / "extra"], settings=settings).values())
-
-
-def test_a_project_inside_a_trusted_folder_is_not_trusted_with_it(world: World) -> None:
-    """A host's markers decide what its project is, but a repository in it is one of its own."""
-    world.trust()
-    world.skill("clone/.agents/skills/tell")
-    clone = world.project / "clone"
-    settings = {"project.markers": [".marker"]}
-    (world.project / ".marker").touch()
-    assert foreign(world, cwd=clone, settings=settings) == {"tell": False}
-    (clone / ".git").mkdir()
-    skills = world.discover(cwd=clone, settings=settings)
-    assert skills.settings.place.project == str(world.project)
-    assert skills["tell"].foreign
 
 
 # --- processes and commands ---

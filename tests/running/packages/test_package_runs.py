@@ -24,6 +24,7 @@ from metier.values.results import Request, RunResult
 from people import Person
 from worlds import World
 
+pytestmark = pytest.mark.system
 SHOWS = "import tinypack\nprint('has', tinypack.version)\n"
 
 
@@ -64,7 +65,6 @@ def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
     return [frame for frame in store.read("s") if frame["type"] == kind]
 
 
-@pytest.mark.system
 def test_packages_are_asked_about_once_and_imported_and_recorded(prepared: World, index: Path) -> None:
     wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program", inside={"json.py": "1 / 0"})
     for version in ("1.0", "2.5"):
@@ -99,7 +99,6 @@ def test_packages_are_asked_about_once_and_imported_and_recorded(prepared: World
     assert replay(from_store(store, "s")).differences == []
 
 
-@pytest.mark.system
 def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, index: Path) -> None:
     person = Person("always")
     for _ in range(2):
@@ -112,14 +111,13 @@ def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, 
     assert "tinypack 2.0" in person.shown
 
 
-@pytest.mark.system
 def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
-    def ran(*allow: str, deny: str = "Bash", person: Person | None = None, **settings: Any) -> RunResult:
+    def ran(*allow: str, deny: str = "Bash", person: Person | None = None, packages: str = "ask") -> RunResult:
         rules = {"allow": [{"tool": tool} for tool in allow], "deny": [{"tool": deny}]}
-        return run(prepared, person, model=bool(allow), settings={"permissions": rules, **settings})
+        return run(prepared, person, model=bool(allow), settings={"permissions": rules, "run.packages": packages})
 
     assert ran("skill_run", "run_packages").stdout == "has 1.0\n"
-    for result in (ran("skill_run"), ran(deny="run_packages"), ran(**{"run.packages": "never"})):
+    for result in (ran("skill_run"), ran(deny="run_packages"), ran(packages="never")):
         assert "ModuleNotFoundError" in result.stderr
         assert any(note.startswith("dependencies not installed: tinypack") for note in result.notes), result.notes
     (note,) = ran("skill_run").notes
@@ -129,7 +127,6 @@ def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
     assert [request.tool for request in person.asked] == ["skill_run"], "a rule for the script alone still asks"
 
 
-@pytest.mark.system
 def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +141,6 @@ def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     assert run(prepared).stdout == "own module\n"
 
 
-@pytest.mark.system
 def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(prepared: World) -> None:
     optional = "try:\n    import no_such_tinypack\nexcept ImportError:\n    print('without')\n"
     prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
@@ -158,7 +154,6 @@ def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(p
     assert result.notes[0].startswith("dependencies not installed: no-such-pack>=2, tinypack")
 
 
-@pytest.mark.system
 def test_a_python_that_is_not_here_is_named(prepared: World) -> None:
     header = "# /// script\n# requires-python = '>=3.99'\n# ///\n"
     prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": header})
@@ -169,7 +164,6 @@ def test_a_python_that_is_not_here_is_named(prepared: World) -> None:
     assert replay(from_store(store, "s")).differences == []
 
 
-@pytest.mark.system
 def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +181,6 @@ def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
 # --- the environment ---
 
 
-@pytest.mark.system
 def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index: Path) -> None:
     hidden = "tinypack-1.0.data/purelib/evil-9.dist-info/METADATA"
     wheel(index, "tinypack", inside={hidden: "Metadata-Version: 2.1\nName: evil\nVersion: 9\n"})
@@ -198,7 +191,6 @@ def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index:
     assert not [one for one in (prepared.home / ".cache/metier/environments").iterdir() if one.is_dir()]
 
 
-@pytest.mark.system
 def test_the_commands_show_locks_and_clear_environments(
     prepared: World, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,32 +224,31 @@ def test_the_commands_show_locks_and_clear_environments(
 # --- whose settings count ---
 
 
-@pytest.mark.system
 def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_the_user_do(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UV_CONFIG_FILE")
     wheel(index, "tinypack", "2.0")
-    for folder in (tmp_path / "shared", prepared.home / ".cache", prepared.home / ".cache/metier/environments"):
+    shared, cache = tmp_path / "shared", prepared.home / ".cache"
+    for folder in (shared, cache, cache / "metier/environments"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "uv.toml").write_text('resolution = "lowest"\n')
         (folder / "pyproject.toml").write_text('[tool.uv]\nresolution = "lowest"\n')
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "shared"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    monkeypatch.setenv("TMPDIR", str(shared))
+    monkeypatch.setattr("tempfile.tempdir", str(shared))
     monkeypatch.setenv("UV_RESOLUTION", "lowest")
     assert run(prepared).stdout == "has 2.0\n"
-    shutil.rmtree(prepared.home / ".local/share/metier/locks")
-    monkeypatch.delenv("PIP_FIND_LINKS")  # uv is not given those of pip where it has settings
     settings = prepared.home / ".config/uv/uv.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(f'no-index = true\nfind-links = ["{index}"]\nresolution = "lowest"\n')
-    assert run(prepared).stdout == "has 1.0\n"
-    shutil.rmtree(prepared.home / ".local/share/metier/locks")
-    settings.chmod(0o646)
-    assert f"{settings} belongs to another user or can be written by others" in str(run(prepared).notes)
+    monkeypatch.delenv("PIP_FIND_LINKS")  # uv is not given those of pip where it has settings
+    for mode, said in ((0o600, "has 1.0\n"), (0o646, "belongs to another user or can be written by others")):
+        settings.chmod(mode)
+        shutil.rmtree(prepared.home / ".local/share/metier/locks")
+        result = run(prepared)
+        assert said in (result.stdout, *(said for note in result.notes if f"{settings} {said}" in note)), result
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("variable", ["PIP_NO_INDEX", "UV_NO_INDEX"])
 def test_no_index_is_asked_where_the_user_wants_none(
     prepared: World, index: Path, variable: str, monkeypatch: pytest.MonkeyPatch
@@ -273,7 +264,6 @@ def test_no_index_is_asked_where_the_user_wants_none(
         assert stranger.heard == []
 
 
-@pytest.mark.system
 def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) -> None:
     assert run(prepared).stdout == "has 1.0\n"
     folder = prepared.home / ".cache/metier/environments"
@@ -285,7 +275,6 @@ def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) ->
     assert any("only this user can write to; `metier env clear` deletes it" in note for note in result.notes)
 
 
-@pytest.mark.system
 def test_runs_at_once_install_one_environment_of_the_files_of_the_lock(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

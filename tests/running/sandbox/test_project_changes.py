@@ -19,25 +19,12 @@ Write = Callable[..., Outcome]
 
 @pytest.fixture
 def box() -> Generator[Box]:
-    """A project in a repository with a hook and a skill."""
+    """A project with folders, a program and a link."""
     with a_box() as made:
         project = made.project
-        for path, text in {
-            ".git/HEAD": "ref: refs/heads/main\n",
-            ".git/config": "[core]\n",
-            ".git/objects/pack": "",
-            ".git/refs/main": "",
-            ".git/hooks/pre-commit": "#!/bin/sh\n",
-            ".agents/skills/inner/SKILL.md": "---\nname: inner\n---\n",
-            ".agents/skills/inner/run.py": "print(1)\n",
-            "docs/guide.md": "guide\n",
-            "docs/old/a.txt": "a\n",
-            "docs/old/b.txt": "b\n",
-            "tool.sh": "#!/bin/sh\n",
-        }.items():
-            place = project / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
+        (project / "docs/old").mkdir(parents=True)
+        for path in ("docs/guide.md", "docs/old/a.txt", "docs/old/b.txt", "tool.sh"):
+            (project / path).write_text("old\n")
         (project / "tool.sh").chmod(0o755)
         (project / "link.txt").symlink_to("docs/guide.md")
         yield made

@@ -15,13 +15,11 @@ import parts
 from bench.attack.boxes import Box, Case, a_box, settled
 from bench.attack.engines import ENGINES
 from metier.errors import ConfigError
-from metier.running.sandbox import Job, Outcome, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
+from metier.running.sandbox import Job, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
 from metier.running.sandbox.bubblewrap import BubblewrapRunner, install_hint
 from metier.running.sandbox.container import ContainerRunner
-from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.runners import choose
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
-from packages_of_others import install
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
@@ -31,29 +29,15 @@ pytestmark = pytest.mark.system
 REAL: dict[str, Callable[[], Runner]] = {
     "bubblewrap": BubblewrapRunner,
     "none": UnsandboxedRunner,
-    "stranger": lambda: choose(["journal"]),  # of a package, see below
 }
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages, with one that brings a runner."""
-    folder, source = tmp_path_factory.mktemp("site"), Path(__file__).with_name("strangers_runner.py").read_text()
-    install(folder, "journal_runner", source, "metier.runners", "journal = journal_runner:JournalRunner")
-    return folder
 
 
 @pytest.fixture(params=[*REAL, *ENGINES])
 def case(
     request: pytest.FixtureRequest,
     engines: Callable[[str], ContainerRunner],
-    site: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Generator[Case]:
     name = request.param
-    monkeypatch.syspath_prepend(str(site))
-    if name == "stranger":
-        parts.require_sandbox()  # it uses bubblewrap, and is chosen only where that works
     runner = REAL[name]() if name in REAL else engines(name)
     problem = runner.problem()
     if problem is not None:
@@ -226,15 +210,6 @@ def test_shell_scripts(case: Case) -> None:
 
 
 # --- FakeRunner and choose ---
-
-
-def test_the_fake_answers_as_it_was_told_and_cuts_as_real_ones_do() -> None:
-    fake = FakeRunner({"a.py": Outcome(exit_code=3, ended="exit", duration_ms=5, stdout=b"out", stderr=b"err")})
-    pieces: list[tuple[str, bytes]] = []
-    outcome = fake.run(Job("/s", "a.py", ["1"]), lambda stream, data: pieces.append((stream, data)))
-    assert (outcome.exit_code, outcome.stdout_total, pieces) == (3, 3, [("stdout", b"out"), ("stderr", b"err")])
-    cut = fake.run(Job("/s", "a.py", limits=RunLimits(output_bytes=4)))
-    assert (cut.ended, cut.stdout, cut.stderr, cut.stderr_total) == ("output-limit", b"out", b"e", 3)
 
 
 def test_the_choice_never_falls_back_to_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,13 +52,6 @@ def test_forks_and_threads_stop_at_the_limit_and_only_there(case: Case, unprotec
     assert settled(case.box.survivors, []) == []
 
 
-@pytest.mark.system
-def test_one_process_cannot_take_more_memory_than_the_limit(case: Case) -> None:
-    text = "import sys\ntry:\n    x = bytearray(600 << 20)\nexcept MemoryError:\n    sys.exit(9)"
-    assert case.run(text, limits=RunLimits(memory_bytes=256 * MIB)).exit_code == 9
-    assert case.run(text, limits=RunLimits(memory_bytes=1024 * MIB)).exit_code == 0
-
-
 FILL = """
     import os, sys
     written = 0
@@ -95,31 +88,6 @@ def test_a_file_and_their_number_have_a_limit(case: Case) -> None:
     assert outcome.stdout == b"File too large\n" + str(2 * MIB).encode() + b"\n"
     flood = "n = 0\nwhile True:\n    open('/tmp/%d' % n, 'w').close(); n += 1"
     assert case.run(flood, limits=RunLimits(seconds=30, files=50)).ended == "files-limit"
-
-
-DAEMON = """
-    import os, sys, time
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            for fd in (0, 1, 2): os.close(fd)
-            time.sleep(600); os._exit(0)
-        os._exit(0)
-    os.wait(); time.sleep(0.1)
-    print("left")
-"""
-
-
-@pytest.mark.system
-def test_a_script_that_forks_twice_outlives_its_run_only_without_a_sandbox(
-    case: Case, unprotected: UnsandboxedRunner
-) -> None:
-    assert case.run(DAEMON).stdout == b"left\n"
-    assert case.box.survivors() == []
-    assert case.box.run(unprotected, "self", DAEMON).stdout == b"left\n"
-    (left,) = case.box.survivors()
-    os.kill(left, signal.SIGKILL)
-    assert settled(case.box.survivors, []) == []
 
 
 # --- parallel runs ---

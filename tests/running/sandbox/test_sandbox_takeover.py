@@ -184,36 +184,27 @@ def test_a_script_that_stays_within_its_memory_is_left_alone(case: Case, memory:
 
 
 def test_version_2_is_set_up_as_its_rules_want(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = tmp_path / "user.slice" / "run.scope"
-    here.mkdir(parents=True)
-    (here / "cgroup.controllers").write_text("cpu memory pids\n")
-    (here / "cgroup.subtree_control").write_text("\n")
-    (here / "cgroup.procs").write_text(f"{os.getpid()}\n")
-    written: list[tuple[str, str, str]] = []
-    refused = True
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    (tmp_path / "cgroup.subtree_control").write_text("\n")
+    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    written: list[tuple[str, str]] = []
+    refusals = ["cgroup.subtree_control"]  # a group with processes cannot have groups with controllers
 
     def write(folder: str, name: str, value: str) -> None:
-        nonlocal refused
-        if name == "cgroup.subtree_control" and refused:
-            refused = False
-            raise OSError("a group with processes cannot have groups with controllers")
-        written.append((os.path.relpath(folder, here), name, value))
+        if name in refusals:
+            refusals.remove(name)
+            raise OSError
+        written.append((f"{os.path.basename(folder) if folder != str(tmp_path) else ''}/{name}", value))
 
     monkeypatch.setattr(cgroup, "_write", write)
-    place = cgroup.Group(str(here), str(here), 2)
+    place = cgroup.Group(str(tmp_path), str(tmp_path), 2)
     cgroup._prepare(place)  # pyright: ignore[reportPrivateUsage]
-    assert written == [
-        ("metier-host", "cgroup.procs", str(os.getpid())),
-        (".", "cgroup.subtree_control", "+memory +pids"),
-    ]
-    written.clear()
+    own = ("metier-host/cgroup.procs", str(os.getpid()))
+    assert written == [own, ("/cgroup.subtree_control", "+memory +pids")]
     group = cgroup._create(place, 5 * MIB, 7)  # pyright: ignore[reportPrivateUsage]
     assert group is not None
-    assert [(name, value) for _, name, value in written] == [
-        ("pids.max", "7"),
-        ("memory.max", str(5 * MIB)),
-        ("memory.oom.group", "1"),
-    ]
+    limits = {name.partition("/")[2]: value for name, value in written[2:]}
+    assert limits == {"pids.max": "7", "memory.max": str(5 * MIB), "memory.oom.group": "1"}
     Path(group.memory, "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n")
     assert group.ran_out()
 

@@ -135,20 +135,3 @@ def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog
     check(store, answer.text, listed, "\n".join(streamed), caplog.text)
     assert found(VALUES, "\n".join(streamed).encode()) == []
     assert "[secret PLANTED_001]" in "\n".join(streamed)
-
-
-@pytest.mark.system
-def test_what_a_limit_cuts_off_in_the_middle_of_a_value(world: World, store: str) -> None:
-    config = world.home / ".config/metier/config.toml"
-    script = 'import os, sys\nv = os.environ["PLANTED_007"]\nsys.stdout.write("." * 970 + v)\nsys.stdout.flush()\n'
-    world.skill("~/.agents/skills/cut", files={"scripts/cut.py": script})
-    rule = "{ tool = 'run_secret', name = 'PLANTED_007', skill_name = 'cut' }"
-    config.write_text(f"[permissions]\nallow = [{{ tool = 'skill_run' }}, {rule}]\n[run]\noutput_bytes = 1000\n")
-    surface = Python(world, store)
-    try:
-        result = surface.session.run("cut", "scripts/cut.py")
-        assert result.ended == "output-limit"
-        assert result.stdout.endswith("...[secret PLANTED_007]")
-    finally:
-        surface.close()
-    assert VALUES["PLANTED_007"][:20].encode() not in all_bytes(store)

@@ -102,8 +102,8 @@ def test_what_cannot_be_masked_or_given_is_refused_with_the_reason(storage: Secr
 def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
     pytest.importorskip("keyring")
     (tmp_path / "test_backend.py").write_text(BACKEND)
-    ring, home = tmp_path / "ring.json", tmp_path / "user"
-    settings = home / ".config/python_keyring/keyringrc.cfg"
+    ring, lock, home = tmp_path / "ring.json", tmp_path / "ring.json.locked", tmp_path / "user"
+    settings, folder = home / ".config/python_keyring/keyringrc.cfg", home / ".config/metier/secrets"
     settings.parent.mkdir(parents=True)
     settings.write_text(f"[backend]\ndefault-keyring=test_backend.Keyring\nkeyring-path={tmp_path}\n")
     environment = {**os.environ, "HOME": str(home), "TEST_KEYRING": str(ring)}
@@ -117,28 +117,23 @@ def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
     said = call("set", "A_TOKEN", data="v4lue-in-keyring\n")
     assert said.stdout.startswith("A_TOKEN is kept in the keyring test backend Keyring")
     assert list(json.loads(ring.read_text()).values()) == ["v4lue-in-keyring"]
-    (mark,) = (home / ".config/metier/secrets").iterdir()
-    assert (mark.name, mark.read_bytes()) == ("A_TOKEN.keyring", b"")
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("A_TOKEN.keyring", b"")]
     listed = json.loads(call("list", "--json").stdout)
-    assert (listed["secrets"], listed["keyring"]) == (
-        [{"name": "A_TOKEN", "place": "keyring", "users": []}],
-        "test backend Keyring",
+    assert listed["secrets"] == [{"name": "A_TOKEN", "place": "keyring", "users": []}]
+    assert listed["keyring"] == "test backend Keyring"
+    code = (
+        f"from metier.running.secrets.storage import *; print(SecretStorage({str(folder.parent)!r}).value('A_TOKEN'))"
     )
-    config = str(home / ".config/metier")
-    code = f"from metier.running.secrets.storage import *; print(SecretStorage({config!r}).value('A_TOKEN'))"
     shown = forking.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert shown.stdout == "v4lue-in-keyring\n", "another process has it"
-    (tmp_path / "ring.json.locked").touch()
+    lock.touch()
     locked = call("set", "A_TOKEN", data="v4lue-in-keyring-2\n")
     assert (locked.returncode, locked.stdout) == (2, "")
     assert "the keyring refused: KeyringLocked" in locked.stderr
     assert "v4lue" not in locked.stderr, "the text of the keyring's error may quote it"
-    moved = call("set", "A_TOKEN", "--in-file", data="v4lue-in-file\n")
-    assert moved.stdout == f"A_TOKEN is kept in {home}/.config/metier/secrets\n"
-    assert [path.name for path in (home / ".config/metier/secrets").iterdir()] == ["A_TOKEN.secret"]
-    (tmp_path / "ring.json.locked").unlink()
-    assert "keyring" in call("set", "A_TOKEN", data="v4lue-in-keyring-3").stdout
+    assert call("set", "A_TOKEN", "--in-file", data="v4lue-in-file\n").returncode == 0
+    assert [path.name for path in folder.iterdir()] == ["A_TOKEN.secret"]
+    lock.unlink()
     assert call("remove", "A_TOKEN").stdout == "A_TOKEN is removed\n"
-    assert json.loads(ring.read_text()) == {}
-    assert list((home / ".config/metier/secrets").iterdir()) == []
+    assert (json.loads(ring.read_text()), list(folder.iterdir())) == ({}, [])
     assert call("remove", "A_TOKEN").returncode == 1

@@ -211,9 +211,15 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
 
+def sending(data: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(data)
+
+    return send
+
+
 def answering(*lines: bytes, body: bytes = b"") -> Callable[[BaseHTTPRequestHandler], None]:
-    data = b"\r\n".join((b"HTTP/1.1 200 OK", *lines, b"", body))
-    return lambda handler: handler.wfile.write(data) and None
+    return sending(b"\r\n".join((b"HTTP/1.1 200 OK", *lines, b"", body)))
 
 
 ANSWERS: list[tuple[Callable[[BaseHTTPRequestHandler], None], str]] = [
@@ -221,7 +227,7 @@ ANSWERS: list[tuple[Callable[[BaseHTTPRequestHandler], None], str]] = [
     (endless, "too-large"),
     (answering(b"Content-Length: 100000", body=zipped()), "unreachable"),
     (answering(b"Content-Encoding: gzip"), "bad-answer"),
-    (lambda handler: handler.wfile.write(b"\x00\x01\x02 what?\r\n\r\n") and None, "unreachable"),
+    (sending(b"\x00\x01\x02 what?\r\n\r\n"), "unreachable"),
     (answering(*(b"X-%d: y" % number for number in range(5000))), "unreachable"),
 ]
 
