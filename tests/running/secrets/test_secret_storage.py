@@ -134,6 +134,7 @@ def test_the_keyring_has_the_value_and_no_file_does(tmp_path: Path) -> None:
     assert call("set", "A_TOKEN", "--in-file", data="v4lue-in-file\n").returncode == 0
     assert [path.name for path in folder.iterdir()] == ["A_TOKEN.secret"]
     lock.unlink()
+    assert "keyring" in call("set", "A_TOKEN", data="v4lue-in-keyring-3").stdout
     assert call("remove", "A_TOKEN").stdout == "A_TOKEN is removed\n"
     assert (json.loads(ring.read_text()), list(folder.iterdir())) == ({}, [])
     assert call("remove", "A_TOKEN").returncode == 1
