@@ -412,3 +412,17 @@ def test_what_is_foreign(world: World, tmp_path: Path) -> None:
 
 
 # --- processes and commands ---
+
+
+def test_a_project_inside_a_trusted_folder_is_not_trusted_with_it(world: World) -> None:
+    """A host's markers decide what its project is, but a repository in it is one of its own."""
+    world.trust()
+    world.skill("clone/.agents/skills/tell")
+    clone = world.project / "clone"
+    settings = {"project.markers": [".marker"]}
+    (world.project / ".marker").touch()
+    assert foreign(world, cwd=clone, settings=settings) == {"tell": False}
+    (clone / ".git").mkdir()
+    skills = world.discover(cwd=clone, settings=settings)
+    assert skills.settings.place.project == str(world.project)
+    assert skills["tell"].foreign

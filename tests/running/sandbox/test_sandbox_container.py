@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from metier.running.sandbox import cgroup
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
@@ -28,3 +29,19 @@ def test_a_script_runs_where_few_processes_can_be_seen(sandbox: BubblewrapRunner
     done = subprocess.run([*namespace, *line], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "argument: [hello]" in done.stdout
+
+
+def test_the_groups_of_another_container_stay(tmp_path: Path) -> None:
+    """A host that starts in a container cannot see whether the owners of other groups live."""
+    folder = tmp_path / "group"
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    here = os.stat("/proc/self/ns/pid").st_ino
+    left = [
+        f"metier-{here}-{dead.stdout.strip()}-1",
+        f"metier-{here + 1}-{dead.stdout.strip()}-1",
+        f"metier-{here}-1-1",
+    ]
+    for name in left:
+        (folder / name).mkdir(parents=True)
+    cgroup._sweep(cgroup.Group(str(folder), str(folder), 1))
+    assert sorted(path.name for path in folder.iterdir()) == sorted(left[1:])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import parts
-from bench.attack.boxes import Box, Case, a_box, settled
+from bench.attack.boxes import IS_ROOT, Box, Case, a_box, settled
 from bench.attack.engines import ENGINES
 from metier.errors import ConfigError
 from metier.running.sandbox import Job, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
@@ -268,3 +269,24 @@ def test_a_job_with_contradictory_options_or_paths_that_lead_elsewhere_is_refuse
     for options, message in JOBS:
         with pytest.raises(ValueError, match=message):
             Job("/s", "a.py", **options)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
+def test_a_folder_is_given_to_the_script_only_if_it_is_in_a_sandbox(box: Box) -> None:
+    root = box.base / "root"
+    for place in ("work", "tmp", "dev/shm", "proc"):
+        (root / place).mkdir(parents=True)
+    script = f"""
+        #!{sys.executable}
+        import os, sys, time
+        if "--help" in sys.argv:
+            sys.exit("--size")
+        if os.fork() == 0:
+            os.chroot({str(root)!r})
+            print("ready", flush=True)
+            time.sleep(60)
+        os.wait()
+    """
+    runner = BubblewrapRunner(str(box.skill / box.script("bwrap", script)))
+    assert "cannot be reached" in str(runner.problem())
+    assert (root / "work").stat().st_uid == 0

@@ -223,3 +223,21 @@ def test_a_stage_that_a_project_brings_is_removed_and_moves_nothing_of_others(wo
     assert not stage.exists()
     assert (world.project / "own/.before-stolen/SKILL.md").exists()
     assert os.listdir(world.project / ".agents/skills") == ["probe"]
+
+
+def test_what_another_program_puts_there_at_the_last_moment_is_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = versions(world)
+    here = place(world)
+    put = placing.put
+
+    def late(folder: str, target: str, *, replaces: bool) -> None:
+        world.skill("~/.agents/skills/probe", body="own")
+        put(folder, target, replaces=replaces)
+
+    monkeypatch.setattr(placing, "put", late)
+    with pytest.raises(InstallError, match="cannot be written"):
+        here.take(first)
+    assert (here.skills / "probe/SKILL.md").read_text().endswith("own")
+    assert os.listdir(here.skills.parent) == ["skills"]
