@@ -58,16 +58,14 @@ def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_n
     assert told.out == f"{world.project} ['data.csv', 'sub']\na,b\n\n"
     assert "made out.csv (5 bytes, sha256:" in told.err
     assert "not changed in the folder: data.csv" in told.err
-    assert "--write" in told.err
     assert content(world.project) == {"data.csv": "a,b\n"}
-    listed = run("session", "artifacts", "--json").json
-    assert [(one["path"], one["size"], one["skill"]) for one in listed] == [("out.csv", 5, "maker")]
-    assert f"`metier session artifacts --session {listed[0]['session']} --out DIR`" in told.err
-    assert run("session", "artifacts", "out.csv").out == "made\n"
-    assert run("session", "artifacts", listed[0]["digest"][:15]).out == "made\n"
+    (listed,) = run("session", "artifacts", "--json").json
+    assert (listed["path"], listed["size"], listed["skill"]) == ("out.csv", 5, "maker")
+    for name in ("out.csv", listed["digest"][:15]):
+        assert run("session", "artifacts", name).out == "made\n"
     assert run("session", "artifacts", "none.csv").code == 1
     target = tmp_path / "results"
-    assert run("session", "artifacts", "--session", listed[0]["session"], "--out", str(target)).code == 0
+    assert run("session", "artifacts", "--session", listed["session"], "--out", str(target)).code == 0
     assert content(target) == {"out.csv": "made\n"}
     again = run("session", "artifacts", "out.csv", "--out", str(target))
     assert (again.code, "--force" in again.err) == (1, True)
@@ -75,62 +73,26 @@ def test_a_script_reads_the_current_folder_and_what_it_makes_is_fetched_by_the_n
 
 @pytest.mark.system
 def test_write_brings_changes_back_and_out_takes_what_was_made(world: World, run: Run, tmp_path: Path) -> None:
-    told = run("run", "maker", "scripts/make.py", "--yes", "--write", "data.csv")
+    line, target = ("run", "maker", "scripts/make.py", "--yes"), tmp_path / "results"
+    told = run(*line, "--write", "data.csv")
     assert content(world.project) == {"data.csv": "a,b\nmore\n", "out.csv": "made\n"}
     assert "changed data.csv\nadded out.csv\n" in told.err
     (world.project / "out.csv").unlink()
-    target = tmp_path / "results"
-    shown = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--json").json
-    assert shown["written"] == [f"{target}/out.csv"]
-    assert content(target) == {"out.csv": "made\n"}
+    assert run(*line, "--out", str(target), "--json").json["written"] == [f"{target}/out.csv"]
     (target / "out.csv").write_text("mine")
-    told = run("run", "maker", "scripts/make.py", "--yes", "--out", str(target))
-    assert (told.code, content(target)) == (1, {"out.csv": "mine"})
-    assert run("run", "maker", "scripts/make.py", "--yes", "--out", str(target), "--force").code == 0
+    assert (run(*line, "--out", str(target)).code, content(target)) == (1, {"out.csv": "mine"})
+    assert run(*line, "--out", str(target), "--force").code == 0
     assert content(target) == {"out.csv": "made\n"}
     assert content(world.project) == {"data.csv": "a,b\nmore\n"}
 
 
-@pytest.mark.system
-def test_the_command_that_is_printed_fetches_what_out_did_not_write(world: World, run: Run, tmp_path: Path) -> None:
-    names = ("good.csv", "there.csv", "page.html", "hooks/pre-commit", "a b.py", "\u202egpj.csv")
-    text = f"import os\nos.mkdir('hooks')\nfor name in {names!r}: open(name, 'w').write(ascii(name))\n"
-    world.skill("~/.agents/skills/mixed", files={"scripts/make.py": text})
-    for name in ("results", "rest"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "results/there.csv").write_text("mine")
-    told = run("run", "mixed", "scripts/make.py", "--yes", "--out", str(tmp_path / "results"))
-    assert (told.code, content(tmp_path / "results")) == (1, {"good.csv": "'good.csv'", "there.csv": "mine"})
-    (command,) = [text for text in told.err.split("`") if text.startswith("metier session artifacts --session")]
-    words = [str(tmp_path / "rest") if word == "DIR" else word for word in shlex.split(command)[1:]]
-    assert run(*words).code == 0
-    fetched = {str(path.relative_to(tmp_path / "rest")) for path in (tmp_path / "rest").rglob("*") if path.is_file()}
-    assert fetched == set(names) - {"good.csv"}
-
-
 PLANTS = (
-    *(
-        ".venv/lib/site-packages/x.pth",
-        "__pycache__/make.cpython-313.pyc",
-        "hooks/pre-commit",
-        "json.py",
-        ".git/hooks/x",
-    ),
-    *(".git/x.csv", ".envrc", ".hidden.csv", "deep/.vscode/r.csv", "Makefile", "package.json", "tsconfig.json"),
+    *(".venv/lib/site-packages/x.pth", "__pycache__/make.cpython-313.pyc", "hooks/pre-commit", "json.py"),
+    *(".git/hooks/x", ".git/x.csv", ".envrc", ".hidden.csv", "deep/.vscode/r.csv", "Makefile", "package.json"),
     *("conftest.py", "sitecustomize.py", "AGENTS.md", "CLAUDE.md", "SKILL.md", "sub/SKILL.md", "requirements.txt"),
     *("CMakeLists.txt", "mkdocs.yml", "docker-compose.yml", "setup.cfg", "pyproject.toml", "page.html", "a.svg"),
-    *(
-        "r.csv ",
-        "r.csv.",
-        "r.csv.py",
-        "csv",
-        "r.py\u200b.csv",
-        "r\n.csv",
-        "\u202egpj.csv",
-        "\uff0egit/r.csv",
-        "DATA.CSV",
-    ),
-    *("data.csv", "SUB/r.csv", "link/r.csv", "tool", "gone/r.csv", "r\udcff.csv", "x.ｃｓｖ"),
+    *("r.csv ", "r.csv.", "r.csv.py", "csv", "r.py\u200b.csv", "r\n.csv", "\u202egpj.csv", "\uff0egit/r.csv"),
+    *("DATA.CSV", "data.csv", "SUB/r.csv", "link/r.csv", "tool", "gone/r.csv", "r\udcff.csv", "x.ｃｓｖ"),
 )
 PLANTER = f"""
 import os, shutil
@@ -189,25 +151,23 @@ def test_only_new_data_and_what_was_named_are_in_the_project_afterwards(world: W
 def test_the_current_folder_may_be_inside_the_project_and_a_given_file_may_come_from_anywhere(
     world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path / "elsewhere.txt"
+    elsewhere, sub = tmp_path / "elsewhere.txt", world.project / "sub"
     elsewhere.write_text("from elsewhere")
-    monkeypatch.chdir(world.project / "sub")
+    monkeypatch.chdir(sub)
     told = run("run", "maker", "scripts/make.py", "--yes", "--file", str(elsewhere), "elsewhere.txt")
-    assert told.out == f"{world.project / 'sub'} ['elsewhere.txt']\nfrom elsewhere\n"
-    assert os.listdir(world.project / "sub") == []
-    called, started = (
-        run("events", "--type", "session_called", "--json"),
-        run("events", "--type", "tool_started", "--json"),
-    )
-    (frame,) = [json.loads(line) for line in started.out.splitlines()]
-    assert (frame["grants"]["folder"]["path"], frame["grants"]["folder"]["cwd"]) == (str(world.project / "sub"),) * 2
-    (given,) = frame["grants"]["files"]["files"]
+    assert told.out == f"{sub} ['elsewhere.txt']\nfrom elsewhere\n"
+    assert os.listdir(sub) == []
+    record = run("events", "--json").out
+    assert "from elsewhere" not in record.replace("from elsewhere\\n", ""), "the record names it by its digest"
+    frames = [json.loads(line) for line in record.splitlines()]
+    (grants,) = (frame["grants"] for frame in frames if frame["type"] == "tool_started")
+    assert (grants["folder"]["path"], grants["folder"]["cwd"]) == (str(sub), str(sub))
+    (given,) = grants["files"]["files"]
     assert (given["path"], given["size"]) == ("elsewhere.txt", 14)
-    args = json.loads(called.out.splitlines()[-1])["args"]
-    assert args["files"] == {"elsewhere.txt": given["digest"]}
-    assert "from elsewhere" not in called.out + started.out, "the record names it by its digest"
-    assert run("run", "maker", "scripts/make.py", "--yes", "--file", str(tmp_path)).code == 2
-    assert run("run", "maker", "scripts/make.py", "--yes", "--file", "/dev/zero").code == 2
+    (called,) = (frame["args"] for frame in frames if frame["type"] == "session_called")
+    assert called["files"] == {"elsewhere.txt": given["digest"]}
+    for wrong in (str(tmp_path), "/dev/zero"):
+        assert run("run", "maker", "scripts/make.py", "--yes", "--file", wrong).code == 2
 
 
 @pytest.mark.system
@@ -228,66 +188,37 @@ def test_no_private_folder_is_shown_whoever_asks(
     ):
         (tmp_path / path).mkdir(parents=True)
     (home / ".dots").symlink_to(tmp_path / "dots")
-    (tmp_path / "code-link").symlink_to(home / ".ssh")
+    link, deep = tmp_path / "code-link", tmp_path / "xdg/cache/metier/x"
+    link.symlink_to(home / ".ssh")
     (home / ".config/metier").mkdir(parents=True, exist_ok=True)
     rules = home / ".config/metier/config.toml"
     private = {
-        home: "home folder",
-        home.parent: "home folder",
+        **dict.fromkeys((home, home.parent), "home folder"),
         Path("/"): "system",
-        home / ".ssh": "hidden folder",
-        home / ".local/deep": "hidden folder",
-        home / ".config/metier": "folder of Metier",
-        home / ".config": "folder of Metier",
-        tmp_path / "xdg": "folder of Metier",
-        tmp_path / "xdg/data/metier": "folder of Metier",
-        tmp_path / "xdg/cache/metier/x": "folder of Metier",
-        tmp_path / "dots": "hidden folder",
-        tmp_path / "dots/a": "hidden folder",
-        tmp_path / "code-link": "hidden folder",
+        **dict.fromkeys((home / ".ssh", home / ".local/deep", tmp_path / "dots/a", link), "hidden folder"),
+        **dict.fromkeys((home / ".config", home / ".config/metier", tmp_path / "xdg", deep), "folder of Metier"),
     }
+    line = ("run", "maker", "scripts/make.py", "--yes")
     for rule in ("", '[permissions]\nallow = [{ tool = "run_project" }, { tool = "run_project_write" }]\n'):
         rules.write_text(rule)
         for folder, why in private.items():
             monkeypatch.chdir(folder)
-            for more in ((), ("--cwd", str(folder)), ("--folder", str(folder))):
-                told = run("run", "maker", "scripts/make.py", "--yes", *more)
+            for more in ((), ("--folder", str(folder))):
+                told = run(*line, *more)
                 assert told.out == "/work []\n", (folder, more)
                 assert f"note: it ran in an empty folder: {os.path.realpath(folder)} " in told.err
                 assert why in told.err
-                assert "name one with --folder" in told.err
         for folder in (home / "code/x", home / "code/x/.venv", home / "code"):
             monkeypatch.chdir(folder)
-            assert run("run", "maker", "scripts/make.py", "--yes").out.startswith(f"{folder} ["), folder
-
-
-@pytest.mark.system
-def test_the_home_folder_of_the_user_is_private_where_another_one_is_given(
-    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+            assert run(*line).out.startswith(f"{folder} ["), folder
     own = tmp_path / "own"
-    (own / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(own))
-    for folder in (own, own / ".ssh"):
-        told = run("run", "maker", "scripts/make.py", "--yes", "--home", str(world.home), "--folder", str(folder))
-        assert told.out == "/work []\n", folder
-        assert f"note: it ran in an empty folder: {folder} is" in told.err
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ('[run]\nfolder = "none"\n', "/work"),
-        ('[permissions]\ndeny = [{ tool = "run_project" }]\n', "/work"),
-        ('[run]\nfolder = "none"\n[permissions]\nallow = [{ tool = "run_project" }]\n', ""),
-    ],
-)
-def test_the_user_can_have_scripts_run_in_an_empty_folder(world: World, run: Run, text: str, shown: str) -> None:
-    folder = world.home / ".config/metier"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.toml").write_text(text)
-    assert run("run", "maker", "scripts/make.py", "--yes").out.split(" ")[0] == (shown or str(world.project))
+    own.mkdir()
+    monkeypatch.setenv("HOME", str(own))  # that of the user is private where another one is given, too
+    assert run(*line, "--home", str(home), "--folder", str(own)).out == "/work []\n"
+    monkeypatch.setenv("HOME", str(home))
+    for text in ('[run]\nfolder = "none"\n', '[permissions]\ndeny = [{ tool = "run_project" }]\n'):
+        rules.write_text(text)
+        assert run(*line).out == "/work []\n", "the user wants no folder to be shown"
 
 
 # --- policy ---
@@ -304,33 +235,27 @@ def shown(runner: FakeRunner) -> list[tuple[str | None, bool]]:
 
 def test_an_answer_from_before_asks_again_once_and_then_covers_this_folder_alone(world: World) -> None:
     world.skill(OWN, files=FILES)
-    first = Person("always")
-    session, runner = opened(world, first)
-    session.run("maker", "scripts/make.py")
+    opened(world, Person("always"))[0].run("maker", "scripts/make.py")
     file = world.home / ".config/metier/permissions.toml"
     assert f'given = {{ reads = "{world.project}" }}\n' in file.read_text()
-    older = "".join(line for line in file.read_text().splitlines(keepends=True) if not line.startswith("given"))
-    file.write_text(older)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if not line.startswith("given")))
     again = Person("always")
     for _ in range(2):
         opened(world, again)[0].run("maker", "scripts/make.py")
-    assert [one.as_dict()["project"] for one in again.asked] == [str(world.project)], (
-        "the older answer was about a run without it"
-    )
-    other = Person("no")
+    assert [one.as_dict()["project"] for one in again.asked] == [str(world.project)], "the older one was without it"
+    other, runner = Person("no"), FakeRunner(default=Outcome(0, "exit", 1))
     (world.project / "sub").mkdir()
     elsewhere = world.discover(cwd=world.project / "sub").session(approve=other, runner=runner)
-    with pytest.raises(PolicyDenied):
-        elsewhere.run("maker", "scripts/make.py")
-    with pytest.raises(PolicyDenied):
-        opened(world, other)[0].run("maker", "scripts/make.py", write=True)
-    assert [one.given for one in other.asked] == [
-        (("reads", f"{world.project}/sub"),),
-        (("writes", str(world.project)),),
-    ]
+    for session, write in ((elsewhere, False), (opened(world, other)[0], True)):
+        with pytest.raises(PolicyDenied):
+            session.run("maker", "scripts/make.py", write=write)
+    given = [one.given for one in other.asked]
+    assert given == [(("reads", f"{world.project}/sub"),), (("writes", str(world.project)),)]
     without = Person("no")
-    empty = world.discover(settings={"run.folder": "none"}).session(approve=without, runner=runner)
-    empty.run("maker", "scripts/make.py")
+    world.discover(settings={"run.folder": "none"}).session(approve=without, runner=runner).run(
+        "maker", "scripts/make.py"
+    )
     assert without.asked == [], "the older answer still covers what it was about"
 
 
@@ -381,38 +306,26 @@ def test_what_the_user_names_must_be_answered_and_what_a_rule_names_is_given(wor
         opened(world, policy={"allow": [{"tool": "run_project_write", "path": "../x"}]})
 
 
-def test_a_model_cannot_give_files_or_ask_to_write(world: World) -> None:
+FILES_FROM_OUTSIDE: list[tuple[dict[str, str], str]] = [
+    *(({name: "YQ=="}, "name of a file") for name in ("../x", "a/b", "", "a\nb")),
+    ({"a": "not base64!"}, "base64"),
+    ({f"{n}": "YQ==" for n in range(65)}, "at most 64"),
+]
+
+
+def test_files_from_outside_are_checked_first_and_a_model_gives_none(world: World) -> None:
     world.skill(OWN, files=FILES)
     session, runner = opened(world, policy={"allow": [{"tool": "skill_run"}, {"tool": "skill_load"}]})
-    (tool,) = [one for one in session.tools() if one.name == "skill_run"]
-    assert not {"files", "write", "write_paths"} & set(tool.input_schema["properties"])
+    for files, words in FILES_FROM_OUTSIDE:
+        operation = RunOperation.from_dict({"name": "maker", "script": "scripts/make.py", "files": files})
+        with pytest.raises(BadArguments, match=words):
+            session.perform(operation)
+    assert runner.jobs == []
+    assert [frame["type"] for frame in session.events if frame["type"].startswith("tool_")] == []
     session.call("skill_load", {"name": "maker"})
     given = {"name": "maker", "script": "scripts/make.py", "write": True, "write_paths": ["*"], "files": {"a": "YQ=="}}
     session.call("skill_run", given)
     assert all(not job.project_writable and not job.files for job in runner.jobs)
-
-
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        ({"../x": "YQ=="}, "name of a file"),
-        ({"a/b": "YQ=="}, "name of a file"),
-        ({"": "YQ=="}, "name of a file"),
-        ({"a\nb": "YQ=="}, "name of a file"),
-        ({"a": "not base64!"}, "base64"),
-        ({f"{n}": "YQ==" for n in range(65)}, "at most 64"),
-    ],
-)
-def test_files_from_outside_are_checked_before_anything_is_done(
-    world: World, files: dict[str, str], words: str
-) -> None:
-    world.skill(OWN, files=FILES)
-    session, runner = opened(world)
-    operation = RunOperation.from_dict({"name": "maker", "script": "scripts/make.py", "files": files})
-    with pytest.raises(BadArguments, match=words):
-        session.perform(operation)
-    assert runner.jobs == []
-    assert [frame["type"] for frame in session.events if frame["type"].startswith("tool_")] == []
 
 
 # --- the record ---
@@ -429,6 +342,10 @@ def test_a_run_in_a_folder_replays_without_the_folder_and_its_files(world: World
     operation = {"name": "maker", "script": "scripts/make.py", "arguments": ["given.txt"]}
     result = session.perform(RunOperation.from_dict(operation | {"files": {"given.txt": content}}))
     assert "given" in result.stdout
+    written = session.run("maker", "scripts/make.py", write=True)
+    assert [(one.path, one.kind) for one in written.changes] == [("out.csv", "added")]
+    ended = [frame for frame in session.events if frame["type"] == "tool_ended"][-1]
+    assert ended["changes"] == [one.as_dict() for one in written.changes]
     refuses = world.discover().session(store=store, approve=Person("no"))
     with pytest.raises(PolicyDenied):
         refuses.run("maker", "scripts/make.py", write=True)

@@ -1,8 +1,5 @@
 """Hosts that rules give a script: what it gets, what a person is asked, and what the record and the model say."""
 
-import http.server
-import threading
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,7 +13,7 @@ from metier.replay import from_store, replay
 from metier.running.sandbox import HostAttempt, Job, Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
-from metier.values.results import Request
+from people import Person
 from worlds import World
 
 RUN = {"tool": "skill_run"}
@@ -46,43 +43,40 @@ def opened(world: World, policy: dict[str, Any], **given: Any) -> tuple[Session,
     return world.discover().session(runner=runner, policy=policy, **given), runner
 
 
-@pytest.mark.parametrize(
-    ("rules", "network", "hosts", "says"),
-    [
-        ({"allow": [HOST]}, False, ("api.example.org",), "It may connect to api.example.org, and to nothing else."),
-        (
-            {"allow": [HOST, {"tool": "run_network", "scope": "repo", "host": "*.test.org:8443"}, HOST]},
-            False,
-            ("api.example.org", "*.test.org:8443"),
-            "It may connect to api.example.org, *.test.org:8443, and to nothing else.",
-        ),
-        (
-            {
-                "allow": [{**HOST, "host": "*.example.org"}],
-                "deny": [{"tool": "run_network", "host": "old.example.org"}],
-            },
-            False,
-            ("*.example.org", "!old.example.org"),
-            "It may connect to *.example.org, but not to old.example.org, and to nothing else.",
-        ),
-        ({"allow": [HOST], "deny": [HOST]}, False, (), "It has no network."),
-        ({"allow": [HOST], "deny": [{"tool": "run_network"}]}, False, (), "It has no network."),
-        ({"allow": [HOST, {"tool": "run_network"}]}, True, (), "It may use the network."),
-        ({"allow": [{"tool": "run_network"}], "deny": [HOST]}, False, (), "It has no network."),
-        ({"allow": [{**HOST, "skill_name": "other"}]}, False, (), "It has no network."),
-        ({"ask": [HOST]}, False, (), "It has no network."),
-    ],
-)
-def test_rules_for_hosts_add_up_and_a_deny_rule_outranks_them(
-    world: World, rules: dict[str, Any], network: bool, hosts: tuple[str, ...], says: str
-) -> None:
-    asked: list[Request] = []
-    session, runner = opened(world, rules, approve=lambda request: bool(asked.append(request)) or True)
-    session.run("fetch", "scripts/get.py")
-    assert (runner.jobs[0].network, runner.jobs[0].hosts, len(asked)) == (network, hosts, 1)
-    assert {fact.label: fact.text for fact in Question.of(asked[0]).facts}["Network"] == says
-    started = next(frame for frame in session.events if frame["type"] == "tool_started")
-    assert tuple(started.get("grants", {}).get("network", {}).get("hosts", ())) == hosts
+ANY, OLD = {"tool": "run_network"}, {"tool": "run_network", "host": "old.example.org"}
+NONE = "It has no network."
+RULES: list[tuple[dict[str, Any], bool, tuple[str, ...], str]] = [
+    ({"allow": [HOST]}, False, ("api.example.org",), "It may connect to api.example.org, and to nothing else."),
+    (
+        {"allow": [HOST, {**ANY, "scope": "repo", "host": "*.test.org:8443"}, HOST]},
+        False,
+        ("api.example.org", "*.test.org:8443"),
+        "It may connect to api.example.org, *.test.org:8443, and to nothing else.",
+    ),
+    (
+        {"allow": [{**HOST, "host": "*.example.org"}], "deny": [OLD]},
+        False,
+        ("*.example.org", "!old.example.org"),
+        "It may connect to *.example.org, but not to old.example.org, and to nothing else.",
+    ),
+    ({"allow": [HOST], "deny": [HOST]}, False, (), NONE),
+    ({"allow": [HOST], "deny": [ANY]}, False, (), NONE),
+    ({"allow": [HOST, ANY]}, True, (), "It may use the network."),
+    ({"allow": [ANY], "deny": [HOST]}, False, (), NONE),
+    ({"allow": [{**HOST, "skill_name": "other"}]}, False, (), NONE),
+    ({"ask": [HOST]}, False, (), NONE),
+]
+
+
+def test_rules_for_hosts_add_up_and_a_deny_rule_outranks_them(world: World) -> None:
+    for rules, network, hosts, says in RULES:
+        person = Person("once")
+        session, runner = opened(world, rules, approve=person)
+        session.run("fetch", "scripts/get.py")
+        assert (runner.jobs[0].network, runner.jobs[0].hosts, len(person.asked)) == (network, hosts, 1), rules
+        assert {fact.label: fact.text for fact in Question.of(person.asked[0]).facts}["Network"] == says
+        started = next(frame for frame in session.events if frame["type"] == "tool_started")
+        assert tuple(started.get("grants", {}).get("network", {}).get("hosts", ())) == hosts
 
 
 def test_a_rule_by_name_gives_no_host_to_a_skill_that_a_foreign_project_brings(world: World) -> None:
@@ -94,37 +88,29 @@ def test_a_rule_by_name_gives_no_host_to_a_skill_that_a_foreign_project_brings(w
     assert again.jobs[0].hosts == ("api.example.org",)
 
 
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
+def test_a_rule_with_a_wrong_host_is_a_configuration_error(world: World) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({**HOST, "host": "127.1"}, "host cannot be '127.1' in a rule of permissions.allow: it is not the address"),
         ({**HOST, "host": "*"}, r"it has a \* that is not all of its first part"),
         ({**HOST, "host": "*.org"}, "covers too much"),
         ({"tool": "skill_run", "host": "a.org"}, "needs the tool run_network"),
         ({**HOST, "host": 5}, "host must be text"),
-    ],
-)
-def test_a_rule_with_a_wrong_host_is_a_configuration_error(world: World, rule: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        opened(world, {"allow": [rule]})
+    ]
+    for rule, says in wrong:
+        with pytest.raises(ConfigError, match=says):
+            opened(world, {"allow": [rule]})
 
 
 def test_an_answer_for_good_covers_the_hosts_that_the_person_was_shown(world: World) -> None:
-    asked: list[Request] = []
-
-    def always(request: Request) -> str:
-        asked.append(request)
-        return "always"
+    person = Person("always")
 
     def run(*hosts: str) -> int:
         rules = {"allow": [{"tool": "run_network", "host": host} for host in hosts]}
-        opened(world, rules, approve=always)[0].run("fetch", "scripts/get.py")
-        return len(asked)
+        opened(world, rules, approve=person)[0].run("fetch", "scripts/get.py")
+        return len(person.asked)
 
     counts = [run(), run(), run("a.org"), run("a.org"), run("a.org", "b.org"), run("b.org"), run("a.org"), run()]
     assert counts == [1, 1, 2, 2, 3, 4, 4, 4], "asked once for each set of hosts, and again for none of them"
-    assert "as long as no file of the skill changes and it is given the same" in Question.of(asked[1]).as_text(400)
-    assert "It has no network." in Question.of(asked[0]).as_text(400)
 
 
 def test_each_attempt_is_in_the_record_the_answer_and_the_replay(world: World) -> None:
@@ -172,46 +158,19 @@ def test_without_a_sandbox_a_script_with_hosts_runs_only_with_the_whole_network(
 # --- the command line, in a real sandbox ---
 
 
-@pytest.fixture
-def site() -> Generator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"from the site")
-
-        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
-
-    served = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=served.serve_forever, args=(0.05,))
-    thread.start()
-    yield served.server_address[1]
-    served.shutdown()
-    thread.join()
-    served.server_close()
-
-
 @pytest.mark.system
 def test_a_person_gives_one_run_a_host_on_the_command_line(
-    world: World, site: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts.require_sandbox()
-    text = (
-        "import sys, urllib.request\nfor url in sys.argv[1:]:\n"
-        "    try: print(urllib.request.urlopen(url).read().decode())\n    except OSError as error: print(error)\n"
-    )
+    text = "import urllib.request\ntry: urllib.request.urlopen('https://evil.test/')\nexcept OSError as e: print(e)\n"
     world.skill(".agents/skills/fetch", files={"scripts/get.py": text})
     metier = caller(world, capsys, monkeypatch)
-    line = ["run", "fetch", "scripts/get.py", "--home", str(world.home), "--yes", "--host"]
-    urls = ["--", f"http://127.0.0.1:{site}/", "https://evil.test/"]
-    given = metier(*line, f"127.0.0.1:{site}", *urls)
-    assert given.out.splitlines() == [
-        "from the site",
-        "<urlopen error Tunnel connection failed: 403 not an allowed host>",
-    ]
-    assert "note: refused: evil.test:443; the user can allow it in [permissions]" in given.err
-    assert 'host = "evil.test"' in given.err
-    assert "from the site" not in metier(*line[:-1], *urls[:-1]).out, "it was for one run"
-    wrong = metier(*line, "evil test", *urls)
+    line = ["run", "fetch", "scripts/get.py", "--home", str(world.home), "--yes"]
+    given = metier(*line, "--host", "api.test", "--json")
+    assert "403 not an allowed host" in given.json["stdout"]
+    assert 'host = "evil.test"' in str(given.json["notes"])
+    assert "403" not in metier(*line).out, "it was for one run"
+    wrong = metier(*line, "--host", "evil test")
     assert (wrong.code, wrong.out) == (2, "")
     assert "'evil test' is not the name of a host" in wrong.err

@@ -66,15 +66,6 @@ def test_the_conformance_script_prints_its_marker_in_the_sandbox_and_in_the_repl
 
 @pytest.mark.system
 @pytest.mark.usefixtures("sandbox")
-def test_files_that_a_script_writes_come_back_as_artifacts(world: World) -> None:
-    world.skill(".agents/skills/writer", files={"scripts/w.py": "open('out.txt', 'w').write('kept')\n"})
-    session = world.discover().session(policy=ALLOW)
-    (artifact,) = session.run("writer", "scripts/w.py").artifacts
-    assert (artifact.path, artifact.size) == ("out.txt", 4)
-
-
-@pytest.mark.system
-@pytest.mark.usefixtures("sandbox")
 def test_a_file_whose_name_is_not_utf8_is_kept_under_an_escaped_name_and_replays(world: World) -> None:
     lines = ["import os", "open(b'caf\\xe9.txt', 'w').write('kept')", "os.symlink('/etc', b'to\\xff')"]
     lines += ["os.mkdir(b'in\\xfe')", "open(b'in\\xfe/a.txt', 'w').write('inside')"]
@@ -108,47 +99,36 @@ def test_a_host_without_a_tool_for_scripts_runs_none_until_its_switch_is_on(worl
 
 
 @pytest.mark.behaviour("K-076")
-@pytest.mark.parametrize(
-    ("hint", "runs"),
-    [(None, True), ("Read skill_run", True), ("Bash", True), ("Bash(scripts/*)", True), ("Read", False),
-     ("Bash(git:*)", False)],
-)  # fmt: skip
-def test_a_skill_that_lists_its_tools_runs_scripts_only_if_running_is_among_them(
-    world: World, hint: str | None, runs: bool
-) -> None:
-    probe(world, allowed_tools=hint)
-    session = opened(world, policy=ALLOW)
-    if runs:
-        assert session.run("probe", "scripts/say.sh").exit_code == 0
-    else:
+def test_a_skill_that_lists_its_tools_runs_scripts_only_if_running_is_among_them(world: World) -> None:
+    for hint in (None, "Read skill_run", "Bash", "Bash(scripts/*)"):
+        probe(world, allowed_tools=hint)
+        assert opened(world, policy=ALLOW).run("probe", "scripts/say.sh").exit_code == 0, hint
+    for hint in ("Read", "Bash(git:*)"):
+        probe(world, allowed_tools=hint)
         with pytest.raises(PolicyDenied, match="allowed-tools"):
-            session.run("probe", "scripts/say.sh")
+            opened(world, policy=ALLOW).run("probe", "scripts/say.sh")
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("notes.sh", "not a script"), ("scripts", "folder"), ("scripts/none.sh", "File not found"),
-        ("../x.sh", "traversal"), ("/bin/sh", "absolute"), ("SKILL.md", "not a script"),
-    ],
-)  # fmt: skip
-def test_only_files_in_scripts_run(world: World, script: str, why: str) -> None:
+def test_only_files_in_scripts_run(world: World) -> None:
     probe(world)
     runner = FakeRunner(default=Outcome(0, "exit", 1))
-    with pytest.raises(ResourceError, match=why):
-        opened(world, runner, policy=ALLOW).run("probe", script)
+    session = opened(world, runner, policy=ALLOW)
+    outside = {"notes.sh": "not a script", "SKILL.md": "not a script", "../x.sh": "traversal", "/bin/sh": "absolute"}
+    for script, why in {**outside, "scripts": "folder", "scripts/none.sh": "File not found"}.items():
+        with pytest.raises(ResourceError, match=why):
+            session.run("probe", script)
     assert runner.jobs == []
 
 
-def test_the_model_must_load_a_skill_before_it_runs_its_scripts(world: World) -> None:
+def test_the_model_must_load_a_skill_first_and_reads_what_went_wrong(world: World) -> None:
     probe(world)
-    session = opened(world, policy=ALLOW)
+    session = opened(world, FakeRunner(default=SandboxUnavailable("none works")), policy=ALLOW)
     call = {"name": "probe", "script": "scripts/say.sh"}
     refused = session.call("skill_run", call)
-    assert not refused.ok
-    assert "load" in refused.text
+    assert (refused.ok, "load" in refused.text) == (False, True)
     session.call("skill_load", {"name": "probe"})
-    assert session.call("skill_run", call).ok
+    failed = session.call("skill_run", call)
+    assert (failed.ok, "none works" in failed.text) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +179,3 @@ def test_a_run_that_is_ended_at_a_limit_says_so_and_replays(world: World) -> Non
     assert "timeout" in result.text
     assert types(session)[-2:] == ["tool_ended", "tool_failed"]
     assert replay(from_store(store, session.id)).identical
-
-
-def test_errors_of_a_run_are_results_for_the_model(world: World) -> None:
-    probe(world)
-    session = opened(world, FakeRunner(default=SandboxUnavailable("none works")), policy=ALLOW)
-    session.call("skill_load", {"name": "probe"})
-    result = session.call("skill_run", {"name": "probe", "script": "scripts/say.sh"})
-    assert not result.ok
-    assert "none works" in result.text

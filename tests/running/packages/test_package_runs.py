@@ -1,11 +1,9 @@
 """Packages of a script at the far end: what is asked, what the script imports, what the next session finds."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +17,14 @@ from metier.errors import PolicyDenied
 from metier.record.store.memory import MemoryStore
 from metier.replay.record import from_store
 from metier.replay.run import replay
-from metier.running.packages import PackagesUnavailable, Wanted, environment, programs
-from metier.running.packages.environment import Environments
-from metier.running.packages.interpreters import choose
-from metier.running.packages.resolve import resolve
-from metier.running.sandbox.interpreter import usual_python
+from metier.running.packages import programs
 from metier.surfaces.cli import cli
 from metier.values.grants import recorded_tools
 from metier.values.results import Request, RunResult
 from people import Person
 from worlds import World
 
+pytestmark = pytest.mark.system
 SHOWS = "import tinypack\nprint('has', tinypack.version)\n"
 
 
@@ -70,21 +65,16 @@ def frames(store: MemoryStore, kind: str) -> list[dict[str, object]]:
     return [frame for frame in store.read("s") if frame["type"] == kind]
 
 
-@pytest.mark.system
-def test_packages_are_asked_about_once_and_imported_and_recorded(
-    world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts.require_sandbox()
-    use(monkeypatch, index, tmp_path / "cache")
-    wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program")
+def test_packages_are_asked_about_once_and_imported_and_recorded(prepared: World, index: Path) -> None:
+    wheel(index, "tinypack", needs="other-pack>=2", program="tiny-program", inside={"json.py": "1 / 0"})
     for version in ("1.0", "2.5"):
         wheel(index, "other-pack", version)
-    script = SHOWS + "import other_pack, subprocess\nprint('and', other_pack.version)\n"
+    script = SHOWS + "import json, other_pack, subprocess\nprint('and', other_pack.version)\n"
     script += "print(subprocess.run(['tiny-program'], capture_output=True, text=True).stdout)\n"
     script += "try: open(tinypack.__file__, 'a')\nexcept OSError as error: print(error.strerror)\n"
-    world.skill("~/.agents/skills/tool", files={"scripts/a.py": script})
+    prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": script})
     person, store = Person("always"), MemoryStore()
-    result = run(world, person, store)
+    result = run(prepared, person, store)
     assert result.stdout.split("\n")[:3] == ["has 1.0", "and 2.5", "program 1.0"], result
     assert "Read-only file system" in result.stdout
     assert len(person.asked) == 1
@@ -95,64 +85,48 @@ def test_packages_are_asked_about_once_and_imported_and_recorded(
 
     # The next process asks nothing, looks nothing up and installs nothing.
     shutil.rmtree(index)
-    again = run(world, person, MemoryStore())
+    again = run(prepared, person, MemoryStore())
     assert (again.stdout, again.notes, len(person.asked)) == (result.stdout, (), 1)
 
     # The record has the lock, and a replay needs neither lock nor environment nor index.
-    (started,) = frames(store, "tool_started")
-    grants: Any = started["grants"]
+    grants: Any = frames(store, "tool_started")[0]["grants"]
     lock = json.loads(store.get_artifact(grants["packages"]["digest"]))
     assert [(one["name"], one["version"]) for one in lock["packages"]] == [("other-pack", "2.5"), ("tinypack", "1.0")]
     assert all(one["hashes"][0].startswith("sha256:") for one in lock["packages"])
     assert recorded_tools(grants) == ["run_packages"]
-    shutil.rmtree(world.home / ".cache/metier")
-    shutil.rmtree(world.home / ".local/share/metier/locks")
+    shutil.rmtree(prepared.home / ".cache/metier")
+    shutil.rmtree(prepared.home / ".local/share/metier/locks")
     assert replay(from_store(store, "s")).differences == []
 
 
-@pytest.mark.system
 def test_an_answer_covers_exactly_the_packages_that_were_shown(prepared: World, index: Path) -> None:
     person = Person("always")
-    assert run(prepared, person).stdout == "has 1.0\n"
-    wheel(index, "tinypack", "2.0")
-    assert run(prepared, person).stdout == "has 1.0\n"
-    assert len(person.asked) == 1, "the lock holds until it is made anew"
+    for _ in range(2):
+        assert run(prepared, person).stdout == "has 1.0\n", "the lock holds until it is made anew"
+        wheel(index, "tinypack", "2.0")
+    assert len(person.asked) == 1
     shutil.rmtree(prepared.home / ".local/share/metier/locks")
     assert run(prepared, person).stdout == "has 2.0\n"
     assert len(person.asked) == 2
     assert "tinypack 2.0" in person.shown
 
 
-@pytest.mark.system
 def test_rules_give_packages_or_keep_them_away(prepared: World) -> None:
-    def by_model(*allow: str) -> RunResult:
-        rules = {"allow": [{"tool": tool} for tool in allow]}
-        return run(prepared, model=True, settings={"permissions": rules})
+    def ran(*allow: str, deny: str = "Bash", person: Person | None = None, packages: str = "ask") -> RunResult:
+        rules = {"allow": [{"tool": tool} for tool in allow], "deny": [{"tool": deny}]}
+        return run(prepared, person, model=bool(allow), settings={"permissions": rules, "run.packages": packages})
 
-    assert by_model("skill_run", "run_packages").stdout == "has 1.0\n"
-    for result in (
-        by_model("skill_run"),
-        run(prepared, settings={"permissions": {"deny": [{"tool": "run_packages"}]}}),
-        run(prepared, settings={"run.packages": "never"}),
-    ):
+    assert ran("skill_run", "run_packages").stdout == "has 1.0\n"
+    for result in (ran("skill_run"), ran(deny="run_packages"), ran(packages="never")):
         assert "ModuleNotFoundError" in result.stderr
         assert any(note.startswith("dependencies not installed: tinypack") for note in result.notes), result.notes
-    (note,) = by_model("skill_run").notes
+    (note,) = ran("skill_run").notes
     assert 'allow = [{ tool = "run_packages", skill_name = "tool" }]' in note
-
-
-@pytest.mark.system
-def test_a_rule_for_the_script_alone_still_asks_about_its_packages(prepared: World) -> None:
     person = Person()
-    settings = {"permissions": {"allow": [{"tool": "skill_run"}]}}
-    assert run(prepared, person, model=True, settings=settings).stdout == "has 1.0\n"
-    assert [request.tool for request in person.asked] == ["skill_run"]
-    person.answer = "no"
-    with pytest.raises(Exception, match="the answer was no"):
-        run(prepared, person, model=True, settings=settings)
+    assert ran("skill_run", person=person).stdout == "has 1.0\n"
+    assert [request.tool for request in person.asked] == ["skill_run"], "a rule for the script alone still asks"
 
 
-@pytest.mark.system
 def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,28 +141,20 @@ def test_nothing_is_looked_up_for_a_run_that_is_denied_or_needs_nothing(
     assert run(prepared).stdout == "own module\n"
 
 
-@pytest.mark.system
-def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(
-    world: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts.require_sandbox()
-    use(monkeypatch, index, tmp_path / "cache")
-    wheel(index, "tinypack")
+def test_what_is_on_no_index_is_left_out_if_inferred_and_a_problem_if_declared(prepared: World) -> None:
     optional = "try:\n    import no_such_tinypack\nexcept ImportError:\n    print('without')\n"
-    world.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
-    result = run(world)
+    prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": optional + SHOWS})
+    result = run(prepared)
     assert result.stdout == "without\nhas 1.0\n"
     assert any("no package for the import no_such_tinypack: it is on no index" in note for note in result.notes)
     header = "# /// script\n# dependencies = ['tinypack', 'no-such-pack>=2']\n# ///\n"
-    world.skill("~/.agents/skills/tool", files={"scripts/a.py": header + "print('ran')\n"})
-    result = run(world)
+    prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": header + "print('ran')\n"})
+    result = run(prepared)
     assert result.stdout == "ran\n"
-    (note,) = result.notes
-    assert note.startswith("dependencies not installed: no-such-pack>=2, tinypack")
+    assert result.notes[0].startswith("dependencies not installed: no-such-pack>=2, tinypack")
 
 
-@pytest.mark.system
-def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> None:
+def test_a_python_that_is_not_here_is_named(prepared: World) -> None:
     header = "# /// script\n# requires-python = '>=3.99'\n# ///\n"
     prepared.skill("~/.agents/skills/tool", files={"scripts/a.py": header})
     store = MemoryStore()
@@ -198,7 +164,6 @@ def test_an_interpreter_of_this_machine_is_chosen_or_named(prepared: World) -> N
     assert replay(from_store(store, "s")).differences == []
 
 
-@pytest.mark.system
 def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
     prepared: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,22 +181,6 @@ def test_without_uv_the_way_out_is_one_line_though_pip_is_here(
 # --- the environment ---
 
 
-@pytest.mark.system
-def test_only_the_files_of_the_lock_are_installed(
-    prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interpreter = choose(usual_python(), "")
-    environments = Environments(str(tmp_path / "environments"))
-    with programs.workplace(environments.folder) as workplace:
-        lock = resolve(Wanted(requirements=("tinypack",)), interpreter, workplace)
-    wheel(index, "tinypack", code="version = 'another file'\n")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))  # it may have the right file, and then takes that
-    with pytest.raises(PackagesUnavailable, match=r"(?i)hash"):
-        environments.ensure(lock, interpreter)
-    assert [name for name in os.listdir(tmp_path / "environments") if not name.endswith(".lock")] == []
-
-
-@pytest.mark.system
 def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index: Path) -> None:
     hidden = "tinypack-1.0.data/purelib/evil-9.dist-info/METADATA"
     wheel(index, "tinypack", inside={hidden: "Metadata-Version: 2.1\nName: evil\nVersion: 9\n"})
@@ -242,46 +191,64 @@ def test_a_wheel_that_brings_another_package_is_not_used(prepared: World, index:
     assert not [one for one in (prepared.home / ".cache/metier/environments").iterdir() if one.is_dir()]
 
 
+def test_the_commands_show_locks_and_clear_environments(
+    prepared: World, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(prepared.home))
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(prepared.project)
+
+    def metier(*words: str) -> str:
+        result = CliRunner().invoke(cli, words, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    folder = prepared.home / ".agents/skills/tool"
+    before = sorted(folder.rglob("*"))
+    assert "not yet; `metier env lock` looks it up" in metier("env", "show", "tool")
+    assert metier("env", "lock", "tool") == "scripts/a.py: tinypack 1.0\n"
+    assert "tinypack 1.0" in metier("env", "show", "tool")
+    assert "not installed" in metier("env", "show")
+    assert metier("run", "tool", "scripts/a.py", "--yes").startswith("has 1.0\n")
+    (lock,) = json.loads(metier("env", "show", "--json"))["locks"]
+    assert Path(lock["folder"], "site-packages/tinypack.py").is_file()
+    wheel(index, "tinypack", "2.0")
+    assert metier("env", "lock", "tool") == "scripts/a.py: tinypack 2.0\n"
+    assert metier("run", "tool", "scripts/a.py", "--yes").startswith("has 2.0\n")
+    assert sorted(folder.rglob("*")) == before, "nothing is written into the skill"
+    assert metier("env", "clear").startswith("2 environments")
+    assert "0 environments, 0.0 MB" in metier("env", "show")
+
+
 # --- whose settings count ---
 
 
-@pytest.mark.system
 def test_settings_above_the_folder_of_the_installer_do_not_count_and_those_of_the_user_do(
     prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UV_CONFIG_FILE")
     wheel(index, "tinypack", "2.0")
-    for folder in (tmp_path / "shared", prepared.home / ".cache", prepared.home / ".cache/metier/environments"):
+    shared, cache = tmp_path / "shared", prepared.home / ".cache"
+    for folder in (shared, cache, cache / "metier/environments"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "uv.toml").write_text('resolution = "lowest"\n')
         (folder / "pyproject.toml").write_text('[tool.uv]\nresolution = "lowest"\n')
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "shared"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    monkeypatch.setenv("TMPDIR", str(shared))
+    monkeypatch.setattr("tempfile.tempdir", str(shared))
     monkeypatch.setenv("UV_RESOLUTION", "lowest")
     assert run(prepared).stdout == "has 2.0\n"
-    shutil.rmtree(prepared.home / ".local/share/metier/locks")
-    monkeypatch.delenv("PIP_FIND_LINKS")  # uv is not given those of pip where it has settings
     settings = prepared.home / ".config/uv/uv.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(f'no-index = true\nfind-links = ["{index}"]\nresolution = "lowest"\n')
-    assert run(prepared).stdout == "has 1.0\n"
-    shutil.rmtree(prepared.home / ".local/share/metier/locks")
-    settings.chmod(0o646)
-    assert f"{settings} belongs to another user or can be written by others" in str(run(prepared).notes)
+    monkeypatch.delenv("PIP_FIND_LINKS")  # uv is not given those of pip where it has settings
+    for mode, said in ((0o600, "has 1.0\n"), (0o646, "belongs to another user or can be written by others")):
+        settings.chmod(mode)
+        shutil.rmtree(prepared.home / ".local/share/metier/locks")
+        result = run(prepared)
+        assert said in (result.stdout, *(said for note in result.notes if f"{settings} {said}" in note)), result
 
 
-@pytest.mark.system
-def test_the_index_in_the_settings_of_pip_counts(prepared: World, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PIP_CONFIG_FILE", "PIP_NO_INDEX", "PIP_FIND_LINKS"):
-        monkeypatch.delenv(name)
-    settings = prepared.home / ".config/pip/pip.conf"
-    settings.parent.mkdir(parents=True)
-    monkeypatch.setenv("PIP_CONSTRAINT", "/nowhere")  # it says nothing about where packages come from
-    settings.write_text(f"[global]\nno-index = true\n[install]\nfind-links = {index}\nprefix = /nowhere\n")
-    assert run(prepared).stdout == "has 1.0\n"
-
-
-@pytest.mark.system
 @pytest.mark.parametrize("variable", ["PIP_NO_INDEX", "UV_NO_INDEX"])
 def test_no_index_is_asked_where_the_user_wants_none(
     prepared: World, index: Path, variable: str, monkeypatch: pytest.MonkeyPatch
@@ -293,12 +260,10 @@ def test_no_index_is_asked_where_the_user_wants_none(
         monkeypatch.setenv(f"{kind}_INDEX_URL", f"http://127.0.0.1:{stranger.port}/simple")
         monkeypatch.setenv(f"{kind}_FIND_LINKS", str(index))
         monkeypatch.setenv(variable, "1")
-        monkeypatch.setenv("UV_CACHE_DIR", str(index / "cache"))
         assert run(prepared).stdout == "has 1.0\n"
         assert stranger.heard == []
 
 
-@pytest.mark.system
 def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) -> None:
     assert run(prepared).stdout == "has 1.0\n"
     folder = prepared.home / ".cache/metier/environments"
@@ -310,36 +275,17 @@ def test_a_folder_that_others_could_have_changed_is_not_used(prepared: World) ->
     assert any("only this user can write to; `metier env clear` deletes it" in note for note in result.notes)
 
 
-@pytest.mark.system
-def test_two_processes_install_one_environment_and_never_see_half_of_it(prepared: World, tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from metier.running.packages import Wanted\n"
-        "from metier.running.packages.environment import Environments\n"
-        "from metier.running.packages.interpreters import choose\n"
-        "from metier.running.packages.lock import Lock\n"
-        "from metier.running.sandbox.interpreter import usual_python\n"
-        "lock = Lock.parse(open(sys.argv[1], 'rb').read())\n"
-        "print(Environments(sys.argv[2]).ensure(lock, choose(usual_python(), '')))\n"
-    )
-    with programs.workplace(str(tmp_path / "environments")) as workplace:
-        lock = resolve(Wanted(requirements=("tinypack",)), choose(usual_python(), ""), workplace)
-    (tmp_path / "lock.json").write_bytes(lock.data)
-    words = [sys.executable, "-c", code, str(tmp_path / "lock.json"), str(tmp_path / "environments")]
-    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = {process.communicate()[0].strip() for process in both}
-    assert len(printed) == 1
-    (modules,) = printed
-    assert (Path(modules) / "tinypack.py").read_text().startswith("version = '1.0'")
-    assert len([one for one in (tmp_path / "environments").iterdir() if one.is_dir()]) == 1
-
-
-def test_files_that_only_the_installer_can_read_are_readable_to_the_script(tmp_path: Path) -> None:
-    folder = tmp_path / "built"
-    folder.mkdir()
-    (folder / "a.py").write_text("a")
-    (folder / "a.py").chmod(0o600)
-    os.link(folder / "a.py", tmp_path / "cached")
-    environment._open_to_all(str(folder))  # pyright: ignore[reportPrivateUsage]
-    assert (folder / "a.py").stat().st_mode & 0o444 == 0o444
-    assert (tmp_path / "cached").stat().st_mode & 0o777 == 0o600, "the file of the installer's cache is another one"
+def test_runs_at_once_install_one_environment_of_the_files_of_the_lock(
+    prepared: World, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.stdout for one in pool.map(run, [prepared] * 2)] == ["has 1.0\n"] * 2
+    folder = prepared.home / ".cache/metier/environments"
+    assert len([one for one in folder.iterdir() if one.is_dir()]) == 1
+    shutil.rmtree(folder)
+    wheel(index, "tinypack", code="version = 'another file'\n")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))  # it may have the right file, and then takes that
+    result = run(prepared)
+    assert "ModuleNotFoundError" in result.stderr
+    assert "hash" in str(result.notes).lower()
+    assert [one for one in folder.iterdir() if one.is_dir()] == []

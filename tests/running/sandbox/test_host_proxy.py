@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -128,72 +129,77 @@ def in_records(message: bytes, size: int) -> bytes:
     return b"".join(message[:3] + len(piece).to_bytes(2, "big") + piece for piece in pieces)
 
 
+OTHER, NOT_TLS = HostAttempt("api.test", 443, False, "other-host"), HostAttempt("api.test", 443, False, "not-tls")
+STARTS: list[tuple[bytes, HostAttempt | None]] = [
+    *((start, None) for start in (hello("api.test"), hello("API.TEST"), in_records(hello("api.test"), 7))),
+    (hello("evil.test"), replace(OTHER, host="evil.test")),
+    (hello("api.test.evil.test"), replace(OTHER, host="api.test.evil.test")),
+    (in_records(hello("evil.test"), 1), replace(OTHER, host="evil.test")),
+    (hello(None), OTHER),
+    (b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", NOT_TLS),
+    (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", NOT_TLS),
+    (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01x", NOT_TLS),
+    (b"\x80\x2e\x01\x03\x01", NOT_TLS),
+]
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("first", "arrives", "attempt"),
-    [
-        (hello("api.test"), True, None),
-        (hello("API.TEST"), True, None),
-        (in_records(hello("api.test"), 7), True, None),
-        (hello("evil.test"), False, HostAttempt("evil.test", 443, False, "other-host")),
-        (hello("api.test.evil.test"), False, HostAttempt("api.test.evil.test", 443, False, "other-host")),
-        (in_records(hello("evil.test"), 1), False, HostAttempt("evil.test", 443, False, "other-host")),
-        (hello(None), False, HostAttempt("api.test", 443, False, "other-host")),
-        (b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", False, HostAttempt("api.test", 443, False, "not-tls")),
-        (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", False, HostAttempt("api.test", 443, False, "not-tls")),
-        (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01x", False, HostAttempt("api.test", 443, False, "not-tls")),
-        (b"\x80\x2e\x01\x03\x01", False, HostAttempt("api.test", 443, False, "not-tls")),
-    ],
-)
+@pytest.mark.parametrize(("first", "attempt"), STARTS)
 def test_a_tunnel_is_for_the_host_that_tls_asks_for(
-    a_proxy: Make, service: tuple[int, list[bytes]], first: bytes, arrives: bool, attempt: HostAttempt | None
+    a_proxy: Make, service: tuple[int, list[bytes]], first: bytes, attempt: HostAttempt | None
 ) -> None:
-    proxy = a_proxy(["api.test"], [PUBLIC])
+    proxy, more = a_proxy(["api.test"], [PUBLIC]), b"" if attempt else b" and more"
     client, line = proxy.ask(b"CONNECT api.test:443 HTTP/1.1\r\n\r\n")
     assert line == b"HTTP/1.1 200 Connection established"
     with client:
-        client.sendall(first + (b" and more" if arrives else b""))
+        client.sendall(first + more)
         client.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b"", "the service hangs up when it has all, or the proxy does"
     proxy.close()
     assert settled(lambda: len(service[1]), 1) == 1
-    assert service[1] == [first + b" and more" if arrives else b""]
+    assert service[1] == [b"" if attempt else first + more]
     assert proxy.attempts() == [HostAttempt("api.test", 443, True), *([attempt] if attempt else [])]
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("API.GitHub.com", "api.github.com"),
-        ("example.org.", "example.org"),
-        ("bücher.example", "xn--bcher-kva.example"),
-        ("*.Example.ORG:8443", "*.example.org:8443"),
-        ("192.0.2.7", "192.0.2.7"),
-        ("[2001:DB8::7]:80", "[2001:db8::7]:80"),
-        ("2001:db8:0::7", "2001:db8::7"),
-        ("localhost:8080", "localhost:8080"),
-    ],
+FORMS = {
+    "API.GitHub.com": "api.github.com",
+    "example.org.": "example.org",
+    "bücher.example": "xn--bcher-kva.example",
+    "*.Example.ORG:8443": "*.example.org:8443",
+    "192.0.2.7": "192.0.2.7",
+    "[2001:DB8::7]:80": "[2001:db8::7]:80",
+    "2001:db8:0::7": "2001:db8::7",
+    "localhost:8080": "localhost:8080",
+}
+NO_HOSTS = (
+    *("", "a b.org", "a" * 64 + ".org", "a.b" * 90, "a.org\n"),
+    *("*", "*.", "*.org", "a.*.org", "x*.org", "127.1", "0x7f000001", "0177.0.0.1", "2130706433", "1.2.3.4.5"),
+    *("a..org", "-a.org", "a@b.org", "http://a.org", "a.org/x", "a.org:", "a.org:0", "a.org:65536", "a.org:x"),
+    *("[::1", "[a.org]:80", "*.127.0.0.1", "fe80::1%eth0"),
 )
-def test_a_host_has_one_form(text: str, canonical: str) -> None:
-    assert str(HostPattern.parse(text)) == canonical
-    assert str(HostPattern.parse(canonical)) == canonical
+SPECIAL = (
+    *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
+    *("255.255.255.255", "224.0.0.1", "240.0.0.1", "192.0.2.1", "198.18.0.1", "::", "::1", "::ffff:8.8.8.8"),
+    *("::8.8.8.8", "fe80::1", "fec0::1", "fc00::1", "ff02::1", "2001:db8::1", "64:ff9b::10.0.0.1", "2002:a00:1::"),
+    *("64:ff9b:1::1", "100::1"),
+)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "a b.org", "a" * 64 + ".org", "a.b" * 90, "a.org\n"),
-        *("*", "*.", "*.org", "a.*.org", "x*.org", "127.1", "0x7f000001", "0177.0.0.1", "2130706433", "1.2.3.4.5"),
-        *("a..org", "-a.org", "a@b.org", "http://a.org", "a.org/x", "a.org:", "a.org:0", "a.org:65536", "a.org:x"),
-        *("[::1", "[a.org]:80", "*.127.0.0.1", "fe80::1%eth0"),
-    ],
-)
-def test_what_is_no_host_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"host|address|port|covers|\*"):
-        HostPattern.parse(text)
-    with pytest.raises(ValueError, match="is no host"):
-        Job("/", "x", hosts=["api.test", text])
+def test_a_host_has_one_form_and_what_is_none_is_refused() -> None:
+    for text, canonical in FORMS.items():
+        assert str(HostPattern.parse(text)) == str(HostPattern.parse(canonical)) == canonical
+    for text in NO_HOSTS:
+        with pytest.raises(ValueError, match=r"host|address|port|covers|\*"):
+            HostPattern.parse(text)
+        with pytest.raises(ValueError, match="is no host"):
+            Job("/", "x", hosts=["api.test", text])
+
+
+def test_special_addresses_are_not_public() -> None:
+    assert [address for address in SPECIAL if is_public(ipaddress.ip_address(address))] == []
+    for address in (PUBLIC, "8.8.8.8", "2606:4700:4700::1111", "64:ff9b::8.8.8.8"):
+        assert is_public(ipaddress.ip_address(address))
 
 
 def test_which_hosts_a_list_covers() -> None:
@@ -207,21 +213,3 @@ def test_which_hosts_a_list_covers() -> None:
     assert all(listed.denies(*one) for one in [("old.wild.test", 443), ("old.wild.test", 9), ("x.no.wild.test", 80)])
     with pytest.raises(ValueError, match="shared as a whole"):
         Job("/", "x", network=True, hosts=["api.test"])
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
-        *("255.255.255.255", "224.0.0.1", "240.0.0.1", "192.0.2.1", "198.18.0.1", "::", "::1", "::ffff:8.8.8.8"),
-        *("::8.8.8.8", "fe80::1", "fec0::1", "fc00::1"),
-        *("ff02::1", "2001:db8::1", "64:ff9b::10.0.0.1", "2002:a00:1::", "64:ff9b:1::1", "100::1"),
-    ],
-)
-def test_special_addresses_are_not_public(address: str) -> None:
-    assert not is_public(ipaddress.ip_address(address))
-
-
-@pytest.mark.parametrize("address", [PUBLIC, "8.8.8.8", "2606:4700:4700::1111", "64:ff9b::8.8.8.8"])
-def test_other_addresses_are_public(address: str) -> None:
-    assert is_public(ipaddress.ip_address(address))

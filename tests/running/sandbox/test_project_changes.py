@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import NOBODY, Box, Case, a_box, as_user
-from metier.limits import MIB
+from bench.attack.boxes import Box, Case, a_box
 from metier.running.sandbox import Outcome, RunLimits
-from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.changes import bring_back
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
@@ -20,40 +18,24 @@ Write = Callable[..., Outcome]
 
 
 @pytest.fixture
-def box(identity: str) -> Generator[Box]:
-    """A project of the user who runs the script, in a repository with a hook and a skill."""
+def box() -> Generator[Box]:
+    """A project with folders, a program and a link."""
     with a_box() as made:
         project = made.project
-        for path, text in {
-            ".git/HEAD": "ref: refs/heads/main\n",
-            ".git/config": "[core]\n",
-            ".git/objects/pack": "",
-            ".git/refs/main": "",
-            ".git/hooks/pre-commit": "#!/bin/sh\n",
-            ".agents/skills/inner/SKILL.md": "---\nname: inner\n---\n",
-            ".agents/skills/inner/run.py": "print(1)\n",
-            "docs/guide.md": "guide\n",
-            "docs/old/a.txt": "a\n",
-            "docs/old/b.txt": "b\n",
-            "tool.sh": "#!/bin/sh\n",
-        }.items():
-            place = project / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
+        (project / "docs/old").mkdir(parents=True)
+        for path in ("docs/guide.md", "docs/old/a.txt", "docs/old/b.txt", "tool.sh"):
+            (project / path).write_text("old\n")
         (project / "tool.sh").chmod(0o755)
         (project / "link.txt").symlink_to("docs/guide.md")
-        if identity == "nobody":
-            for path in (project, *project.rglob("*")):
-                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         yield made
 
 
 @pytest.fixture
-def write(sandbox: BubblewrapRunner, identity: str, box: Box) -> Write:
+def write(case: Case) -> Write:
     def run(text: str, *named: str) -> Outcome:
-        prelude = "import os, shutil, socket, stat, subprocess\nos.chdir('/project')\n"
-        place = str(box.project)
-        outcome = box.run(sandbox, identity, prelude + text, project=place, project_writable=True, project_named=named)
+        prelude = "import os, shutil\nos.chdir('/project')\n"
+        place = str(case.box.project)
+        outcome = case.run(prelude + text, project=place, project_writable=True, project_named=named)
         assert outcome.exit_code == 0, outcome.stderr.decode()
         return outcome
 
@@ -73,28 +55,24 @@ def content(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.system
-def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, box: Box, identity: str) -> None:
-    before = (box.project / "notes.txt").stat()
+def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, box: Box) -> None:
+    project = box.project
+    before = (project / "notes.txt").stat()
     outcome = write(
         "open('notes.txt', 'a').write('more\\n'); open('new.txt', 'w').write('new\\n')\n"
         "os.makedirs('deep/er'); open('deep/er/file', 'w').write('x'); os.unlink('docs/guide.md')\n"
         "shutil.rmtree('docs/old'); os.chmod('tool.sh', 0o644); os.utime('link.txt', follow_symlinks=False)\n",
         "**",
     )
-    assert listed(outcome) == {
-        "notes.txt": "changed",
-        "new.txt": "added",
-        "deep/er/file": "added",
-        "docs/guide.md": "deleted",
-        "docs/old/a.txt": "deleted",
-        "docs/old/b.txt": "deleted",
-        "tool.sh": "changed",
+    kinds = {
+        "added": ("new.txt", "deep/er/file"),
+        "changed": ("notes.txt", "tool.sh"),
+        "deleted": ("docs/guide.md", "docs/old/a.txt", "docs/old/b.txt"),
     }
+    assert listed(outcome) == {path: kind for kind, paths in kinds.items() for path in paths}
     assert outcome.refused == ()
-    project = box.project
     assert (project / "notes.txt").read_text().endswith("more\n")
-    assert (project / "new.txt").read_text() == "new\n"
-    assert (project / "deep/er/file").read_text() == "x"
+    assert ((project / "new.txt").read_text(), (project / "deep/er/file").read_text()) == ("new\n", "x")
     assert not (project / "docs/old").exists()
     assert (project / "docs").is_dir(), "the script emptied it, and did not delete it"
     assert not (project / "tool.sh").stat().st_mode & 0o111
@@ -103,32 +81,25 @@ def test_files_are_added_changed_and_deleted_and_the_list_says_so(write: Write, 
         assert (owner.st_uid, owner.st_gid) == (before.st_uid, before.st_gid), path
     assert stat.S_IMODE((project / "notes.txt").stat().st_mode) == stat.S_IMODE(before.st_mode)
     assert not list(project.rglob("*.tmp"))
-    by_path = {change.path: change for change in outcome.changes}
-    assert (by_path["new.txt"].size, by_path["new.txt"].digest[:7]) == (4, "sha256:")
 
 
 @pytest.mark.system
 def test_folders_and_files_can_take_each_others_place(write: Write, box: Box) -> None:
+    change = "shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n"
+    listing = listed(write(change, "docs/old/*"))
+    assert listing == {"docs/old/a.txt": "deleted", "docs/old/b.txt": "deleted", "docs/old/c.txt": "added"}
+    assert os.listdir(box.project / "docs/old") == ["c.txt"], "a folder that was replaced keeps nothing"
     outcome = write(
         "shutil.rmtree('docs'); open('docs', 'w').write('one file')\n"
-        "os.unlink('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/a', 'w').write('a')\n",
-        "docs/**",
-        "docs",
-        "notes.txt",
-        "notes.txt/*",
+        "os.unlink('notes.txt'); os.mkdir('notes.txt'); open('notes.txt/a', 'w').write('a')\n"
+        "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)",
+        *("docs/**", "docs", "notes.txt", "notes.txt/*", "a/b/c"),
     )
     assert (box.project / "docs").read_text() == "one file"
     assert (box.project / "notes.txt/a").read_text() == "a"
+    assert (box.project / "a/b/c").read_text() == "c", "though the script locked it"
     assert listed(outcome)["docs/guide.md"] == "deleted"
     assert outcome.refused == ()
-
-
-@pytest.mark.system
-def test_a_folder_that_was_replaced_keeps_nothing_of_the_old_one(write: Write, box: Box) -> None:
-    change = "shutil.rmtree('docs/old'); os.mkdir('docs/old'); open('docs/old/c.txt', 'w').write('c')\n"
-    outcome = write(change, "docs/old/*")
-    assert listed(outcome) == {"docs/old/a.txt": "deleted", "docs/old/b.txt": "deleted", "docs/old/c.txt": "added"}
-    assert os.listdir(box.project / "docs/old") == ["c.txt"]
 
 
 @pytest.mark.system
@@ -150,77 +121,39 @@ def test_only_plain_files_come_back(write: Write, box: Box) -> None:
         assert not os.path.lexists(box.project / name)
     assert os.readlink(box.project / "link.txt") == "docs/guide.md"
     reasons = {why.split(": ")[0]: why.split(": ")[1] for why in outcome.refused}
-    assert reasons == {
-        "in": "a symbolic link",
-        "link.txt": "a symbolic link",
-        "out": "a symbolic link",
-        "pipe": "not a regular file",
-    }
-
-
-@pytest.mark.system
-def test_files_that_the_script_locked_come_back(write: Write, box: Box) -> None:
-    write(
-        "os.makedirs('a/b'); open('a/b/c', 'w').write('c'); os.chmod('a/b/c', 0); os.chmod('a/b', 0); os.chmod('a', 0)",
-        "a/b/c",
-    )
-    assert (box.project / "a/b/c").read_text() == "c"
+    assert reasons == dict.fromkeys(("in", "link.txt", "out"), "a symbolic link") | {"pipe": "not a regular file"}
 
 
 @pytest.mark.system
 def test_a_file_that_the_user_edits_meanwhile_is_not_overwritten(case: Case) -> None:
     text = """
-        import sys
+        import sys, time
         open("/project/notes.txt", "w").write("of the script"); open("/project/mine.txt", "w").write("of the script")
-        print("written", flush=True); sys.stdin.readline()
+        print("written", flush=True); sys.stdin.readline(); time.sleep(1)
     """
-    script = case.box.script("run.py", text + "    import time; time.sleep(1)")
-    job = case.box.job(script, project=str(case.box.project), project_writable=True, project_named=["*.txt"])
+    project = case.box.project
+    job = case.box.job(
+        case.box.script("run.py", text), project=str(project), project_writable=True, project_named=["*.txt"]
+    )
 
-    def edited() -> Outcome:
-        def edit(stream: str, data: bytes) -> None:
-            time.sleep(0.05)  # the clock of the file system is coarse
-            for name in ("notes.txt", "mine.txt"):
-                (case.box.project / name).write_text("of the user")
+    def edit(stream: str, data: bytes) -> None:
+        time.sleep(0.05)  # the clock of the file system is coarse
+        for name in ("notes.txt", "mine.txt"):
+            (project / name).write_text("of the user")
 
-        return case.runner.run(job, edit)
-
-    outcome = as_user(case.identity, edited)
-    assert (case.box.project / "notes.txt").read_text() == (case.box.project / "mine.txt").read_text() == "of the user"
+    outcome = case.runner.run(job, edit)
+    assert (project / "notes.txt").read_text() == (project / "mine.txt").read_text() == "of the user"
     assert outcome.changes == ()
     assert [why.split(": ")[0] for why in outcome.refused] == ["mine.txt", "notes.txt"]
 
 
 @pytest.mark.system
-def test_a_script_that_is_ended_changes_nothing(case: Case) -> None:
+def test_a_script_that_is_ended_or_may_not_write_changes_nothing(case: Case) -> None:
     before = content(case.box.project)
     text = "open('/project/half.csv', 'w').write('x')\nwhile True: pass"
-    options = RunLimits(seconds=0.5)
-    outcome = case.run(text, project=str(case.box.project), project_writable=True, limits=options)
-    assert (outcome.ended, outcome.duration_ms >= 500) == ("timeout", True)
-    assert content(case.box.project) == before
+    outcome = case.run(text, project=str(case.box.project), project_writable=True, limits=RunLimits(seconds=0.5))
+    assert outcome.ended == "timeout"
     assert "none of its changes was applied" in outcome.refused[0]
-
-
-@pytest.mark.system
-def test_the_layer_has_a_size_and_a_number_of_files(case: Case) -> None:
-    before = content(case.box.project)
-    fill = "with open('/project/big', 'wb', buffering=0) as f:\n    for _ in range(40): f.write(b'x' * (1 << 20))"
-    small = RunLimits(work_bytes=8 * MIB)
-    outcome = case.run(fill, project=str(case.box.project), project_writable=True, project_named="*", limits=small)
-    assert b"No space left" in outcome.stderr
-    assert (case.box.project / "big").stat().st_size <= 8 * MIB
-    (case.box.project / "big").unlink()
-    flood = "n = 0\nwhile True:\n    open('/project/%d' % n, 'w').close(); n += 1"
-    few = RunLimits(seconds=20, files=5)
-    outcome = case.run(flood, project=str(case.box.project), project_writable=True, project_named="*", limits=few)
-    assert outcome.ended == "files-limit" or b"No space left" in outcome.stderr
-    assert len(content(case.box.project)) - len(before) <= 5 * 20
-
-
-@pytest.mark.system
-def test_a_project_that_was_not_granted_as_writable_stays_as_it_is(case: Case) -> None:
-    before = content(case.box.project)
     outcome = case.run("open('/project/x', 'w')", project=str(case.box.project))
     assert b"Read-only file system" in outcome.stderr
     assert content(case.box.project) == before

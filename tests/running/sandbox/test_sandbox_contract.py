@@ -13,17 +13,14 @@ from typing import Any
 import pytest
 
 import parts
-from bench.attack.boxes import IDENTITIES, IS_ROOT, Box, Case, a_box, as_user, settled
+from bench.attack.boxes import IS_ROOT, Box, Case, a_box, settled
 from bench.attack.engines import ENGINES
 from metier.errors import ConfigError
-from metier.running.sandbox import Job, Outcome, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
+from metier.running.sandbox import Job, RunLimits, Runner, SandboxUnavailable, ScriptRefused, Stream
 from metier.running.sandbox.bubblewrap import BubblewrapRunner, install_hint
 from metier.running.sandbox.container import ContainerRunner
-from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.runners import choose
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
-from packages_of_others import install
-from parts import needs
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
@@ -33,39 +30,21 @@ pytestmark = pytest.mark.system
 REAL: dict[str, Callable[[], Runner]] = {
     "bubblewrap": BubblewrapRunner,
     "none": UnsandboxedRunner,
-    "stranger": lambda: choose(["journal"]),  # of a package, see below
 }
-CASES = [(name, identity) for name in REAL for identity in IDENTITIES if name != "stranger"]
-CASES.append(("stranger", IDENTITIES[0]))
-# The rights on the socket of an engine decide who may use it, so that there is only one kind of user.
-CONTAINERS = [(name, IDENTITIES[0]) for name in ENGINES]
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages, with one that brings a runner."""
-    folder, source = tmp_path_factory.mktemp("site"), Path(__file__).with_name("strangers_runner.py").read_text()
-    install(folder, "journal_runner", source, "metier.runners", "journal = journal_runner:JournalRunner")
-    return folder
-
-
-@pytest.fixture(params=[*CASES, *CONTAINERS], ids="-".join)
+@pytest.fixture(params=[*REAL, *ENGINES])
 def case(
     request: pytest.FixtureRequest,
     engines: Callable[[str], ContainerRunner],
-    site: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Generator[Case]:
-    name, identity = request.param
-    monkeypatch.syspath_prepend(str(site))
-    if name == "stranger":
-        parts.require_sandbox()  # it uses bubblewrap, and is chosen only where that works
+    name = request.param
     runner = REAL[name]() if name in REAL else engines(name)
-    problem = as_user(identity, runner.problem)
+    problem = runner.problem()
     if problem is not None:
-        parts.missing("bwrap" if name in REAL else name, f"{identity}: {problem}")
+        parts.missing("bwrap" if name in REAL else name, problem)
     with a_box() as box:
-        yield Case(runner, identity, box)
+        yield Case(runner, "self", box)
         assert settled(box.survivors, []) == [], "every process has ended with its run"
 
 
@@ -74,10 +53,7 @@ def test_a_script_gets_its_arguments_one_by_one_and_its_input(case: Case) -> Non
     outcome = case.run(text, "a b", "$HOME;`id`", "", "ü", stdin=b"\x00\xff in")
     assert outcome.stdout.decode() == "['a b', '$HOME;`id`', '', 'ü'] b'\\x00\\xff in'\n"
     assert (outcome.exit_code, outcome.ended, outcome.stderr) == (0, "exit", b"")
-
-
-def test_without_input_the_end_is_there_at_once(case: Case) -> None:
-    assert case.run("import sys; print(repr(sys.stdin.read()))").stdout == b"''\n"
+    assert case.run(text).stdout == b"[] b''\n", "without input, the end is there at once"
 
 
 def test_a_large_input_reaches_a_slow_reader_and_one_that_does_not_read(case: Case) -> None:
@@ -143,73 +119,43 @@ def test_the_files_that_come_back_are_within_the_limits(case: Case) -> None:
     assert any("folders deep" in why for why in outcome.left_out)
 
 
-def test_output_comes_in_order_while_the_script_runs(case: Case) -> None:
+def test_output_arrives_while_the_script_runs_and_what_its_consumer_raises_ends_the_run(case: Case) -> None:
     text = """
         import sys, time
         for number in range(3):
             print(number, flush=True); print("e", number, file=sys.stderr, flush=True); time.sleep(0.05)
+        if sys.argv[1:]: time.sleep(50)
     """
-    job = case.box.job(case.box.script("run.py", text))
-
-    def streamed() -> tuple[list[tuple[Stream, bytes]], Outcome]:
-        pieces: list[tuple[Stream, bytes]] = []
-        outcome = case.runner.run(job, lambda stream, data: pieces.append((stream, data)))
-        return pieces, outcome
-
-    pieces, outcome = as_user(case.identity, streamed)
+    script, pieces = case.box.script("run.py", text), list[tuple[Stream, bytes]]()
+    outcome = case.runner.run(case.box.job(script), lambda stream, data: pieces.append((stream, data)))
     assert b"".join(data for stream, data in pieces if stream == "stdout") == outcome.stdout == b"0\n1\n2\n"
     assert b"".join(data for stream, data in pieces if stream == "stderr") == outcome.stderr
 
+    def refuse(*_: object) -> None:
+        raise EOFError  # which ends the script
 
-def test_output_arrives_while_the_script_runs_and_what_its_consumer_raises_ends_the_run(case: Case) -> None:
-    text = """
-        import time
-        print("first", flush=True); time.sleep(50); print("second")
-    """
-    job = case.box.job(case.box.script("run.py", text))
-
-    def first() -> bytes:
-        pieces: list[bytes] = []
-
-        def enough(stream: Stream, data: bytes) -> None:
-            pieces.append(data)
-            raise EOFError  # which ends the script
-
-        with pytest.raises(EOFError):
-            case.runner.run(job, enough)
-        return b"".join(pieces)
-
-    assert as_user(case.identity, first) == b"first\n"
+    with pytest.raises(EOFError):
+        case.runner.run(case.box.job(script, "slowly"), refuse)
+    with pytest.raises(EOFError):
+        case.runner.run(case.box.job(script, "slowly", on_started=refuse))
 
 
 def test_a_flood_of_output_ends_the_run_and_is_cut_at_the_limit(case: Case) -> None:
-    job = case.box.job(
-        case.box.script("run.py", "import sys\nwhile True: sys.stdout.write('x' * 65536); sys.stderr.write('y' * 10)"),
-        limits=RunLimits(seconds=30, output_bytes=300_000),
-    )
-
-    def flooded() -> tuple[int, Outcome]:
-        passed: list[int] = []
-        outcome = case.runner.run(job, lambda stream, data: passed.append(len(data)))
-        return sum(passed), outcome
-
-    passed, outcome = as_user(case.identity, flooded)
+    text = "import sys\nwhile True: sys.stdout.write('x' * 65536); sys.stderr.write('y' * 10)"
+    job = case.box.job(case.box.script("run.py", text), limits=RunLimits(seconds=30, output_bytes=300_000))
+    passed: list[int] = []
+    outcome = case.runner.run(job, lambda stream, data: passed.append(len(data)))
     assert outcome.ended == "output-limit"
-    assert len(outcome.stdout) + len(outcome.stderr) == passed == 300_000
+    assert len(outcome.stdout) + len(outcome.stderr) == sum(passed) == 300_000
     assert 300_000 < outcome.stdout_total + outcome.stderr_total < 2_000_000
-
-
-def test_exactly_the_limit_is_no_flood(case: Case) -> None:
     outcome = case.run("import sys; sys.stdout.write('x' * 1000)", limits=RunLimits(output_bytes=1000))
-    assert (outcome.ended, len(outcome.stdout)) == ("exit", 1000)
+    assert (outcome.ended, len(outcome.stdout)) == ("exit", 1000), "exactly the limit is no flood"
 
 
 def test_a_slow_consumer_slows_the_script_down_and_the_clock_goes_on(case: Case) -> None:
-    job = case.box.job(
-        case.box.script("run.py", "while True: print('x' * 1000)"),
-        limits=RunLimits(seconds=1, output_bytes=1 << 30),
-    )
-    outcome = as_user(case.identity, lambda: case.runner.run(job, lambda stream, data: time.sleep(0.1)))
+    limits = RunLimits(seconds=1, output_bytes=1 << 30)
+    job = case.box.job(case.box.script("run.py", "while True: print('x' * 1000)"), limits=limits)
+    outcome = case.runner.run(job, lambda stream, data: time.sleep(0.1))
     assert outcome.ended == "timeout"
     assert outcome.stdout_total < 5_000_000, "output that is not consumed is not read"
 
@@ -229,63 +175,34 @@ def test_the_whole_tree_ends_at_the_time_limit(case: Case) -> None:
     assert time.monotonic() - started < 300
 
 
-def test_several_threads_run_scripts_at_once_and_each_gets_its_own_output(case: Case) -> None:
-    job = case.box.job(case.box.script("run.py", "import time; print('x', flush=True); time.sleep(0.3)"))
+def test_several_threads_run_scripts_at_once_and_each_hears_of_its_own(case: Case) -> None:
+    script = case.box.script("run.py", "import time; print('x', flush=True); time.sleep(0.3)")
 
-    def one(number: int) -> tuple[int, set[int]]:
-        threads: set[int] = set()
-        outcome = case.runner.run(job, lambda stream, data: threads.add(threading.get_ident()))
-        return outcome.exit_code, threads ^ {threading.get_ident()}
-
-    def several() -> list[tuple[int, set[int]]]:
-        with ThreadPoolExecutor(3) as pool:
-            return list(pool.map(one, range(3)))
-
-    assert as_user(case.identity, several) == [(0, set())] * 3
-
-
-def test_the_start_is_reported_once_before_output_and_in_the_thread_of_the_caller(case: Case) -> None:
-    script = case.box.script("run.py", "print('x')")
-
-    def observed() -> list[tuple[str, bool]]:
-        seen: list[tuple[str, bool]] = []
+    def one(number: int) -> tuple[int, list[str], set[int]]:
+        seen, threads = list[str](), set[int]()
 
         def note(what: str) -> None:
-            seen.append((what, threading.current_thread() is threading.main_thread()))
+            seen.append(what)
+            threads.add(threading.get_ident())
 
         job = case.box.job(script, on_started=lambda protections: note("started"))
-        case.runner.run(job, lambda stream, data: note(stream))
-        return seen
+        outcome = case.runner.run(job, lambda stream, data: note(stream))
+        return outcome.exit_code, seen, threads ^ {threading.get_ident()}
 
-    assert as_user(case.identity, observed) == [("started", True), ("stdout", True)]
-
-
-def test_what_the_report_of_the_start_raises_ends_the_run(case: Case) -> None:
-    script = case.box.script("run.py", "import time; time.sleep(60)")
-
-    def refuse(protections: tuple[str, ...]) -> None:
-        raise RuntimeError("not recorded")
-
-    job = case.box.job(script, on_started=refuse)
-    with pytest.raises(RuntimeError, match="not recorded"):
-        as_user(case.identity, lambda: case.runner.run(job))
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(one, range(3))) == [(0, ["started", "stdout"], set())] * 3
 
 
 def test_the_stop_event_ends_the_script_before_the_run_returns(case: Case) -> None:
-    script = case.box.script("run.py", "import time; print('x', flush=True); time.sleep(60)")
-
-    def stopped() -> Outcome:
-        stop = threading.Event()
-        return case.runner.run(case.box.job(script, stop=stop), lambda stream, data: stop.set())
-
-    outcome = as_user(case.identity, stopped)
+    script, stop = case.box.script("run.py", "import time; print('x', flush=True); time.sleep(60)"), threading.Event()
+    outcome = case.runner.run(case.box.job(script, stop=stop), lambda stream, data: stop.set())
     assert (outcome.ended, outcome.stdout, outcome.exit_code) == ("killed", b"x\n", 137)
 
 
-@pytest.mark.parametrize("script", ["../secret.txt", "/etc/passwd", "scripts/none.py", "link", "scripts", "data.txt"])
-def test_what_is_no_script_of_the_skill_is_refused(case: Case, script: str) -> None:
-    with pytest.raises(ScriptRefused):
-        as_user(case.identity, lambda: case.runner.run(case.box.job(script)))
+def test_what_is_no_script_of_the_skill_is_refused(case: Case) -> None:
+    for script in ("../secret.txt", "/etc/passwd", "scripts/none.py", "link", "scripts", "data.txt"):
+        with pytest.raises(ScriptRefused):
+            case.runner.run(case.box.job(script))
 
 
 def test_shell_scripts(case: Case) -> None:
@@ -293,35 +210,19 @@ def test_shell_scripts(case: Case) -> None:
     assert case.run("a=(1 2); echo ${a[1]}", name="s.sh").stdout == b"2\n"
 
 
-@needs("node")
-@pytest.mark.parametrize("case", CASES, ids="-".join, indirect=True)  # the image for containers has no node
-def test_node_runs_where_it_is(case: Case) -> None:
-    if not any(os.access(f"{folder}/node", os.X_OK) for folder in ("/usr/bin", "/usr/local/bin")):
-        pytest.skip("node is not installed here")
-    assert case.run("console.log(1 + 1, process.argv[2])", "x", name="s.mjs").stdout == b"2 x\n"
-
-
 # --- FakeRunner and choose ---
 
 
-def test_the_fake_answers_as_it_was_told_and_remembers() -> None:
-    fake = FakeRunner(
-        {"a.py": Outcome(exit_code=3, ended="exit", duration_ms=5, stdout=b"out", stderr=b"err")},
-        default=ScriptRefused("x", "r", "m"),
-    )
-    pieces: list[tuple[str, bytes]] = []
-    outcome = fake.run(Job("/s", "a.py", ["1"]), lambda stream, data: pieces.append((stream, data)))
-    assert (outcome.exit_code, outcome.stdout_total, pieces) == (3, 3, [("stdout", b"out"), ("stderr", b"err")])
-    cut = fake.run(Job("/s", "a.py", limits=RunLimits(output_bytes=4)))
-    assert (cut.ended, cut.stdout, cut.stderr, cut.stderr_total) == ("output-limit", b"out", b"e", 3)
-    with pytest.raises(ScriptRefused):
-        fake.run(Job("/s", "b.py"))
-    assert [job.script for job in fake.jobs] == ["a.py", "a.py", "b.py"]
-    counting = FakeRunner(default=lambda job: Outcome(exit_code=len(job.argv), ended="exit", duration_ms=0))
-    assert counting.run(Job("/", "s", ["1", "2"])).exit_code == 2
-
-
-def test_the_choice_never_falls_back_to_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_never_falls_back_to_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = tmp_path / "bwrap"
+    failing.write_text("#!/bin/sh\ncase $1 in --help) echo --size;; *) echo 'no namespaces' >&2; exit 1;; esac\n")
+    failing.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        with pytest.raises(SandboxUnavailable) as caught:
+            choose()
+        assert caught.value.tried == ("bubblewrap: the sandbox could not be built: no namespaces",)
+        assert "create namespaces" in caught.value.install
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxUnavailable) as caught:
         choose()
@@ -329,42 +230,45 @@ def test_the_choice_never_falls_back_to_no_sandbox(monkeypatch: pytest.MonkeyPat
     assert any("bwrap is not installed" in why for why in caught.value.tried)
     assert caught.value.install == install_hint() != ""
     assert choose(["bubblewrap", "none"]).name == "none"
-    with pytest.raises(ConfigError, match="unknown runner") as unknown:
+    with pytest.raises(ConfigError, match="unknown runner"):
         choose(["containers"])
-    assert unknown.value.hint == "did you mean container?"
 
 
-def test_a_sandbox_that_cannot_be_built_gets_another_hint_than_one_that_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing = tmp_path / "bwrap"
-    failing.write_text("#!/bin/sh\ncase $1 in --help) echo --size;; *) echo 'no namespaces' >&2; exit 1;; esac\n")
-    failing.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(SandboxUnavailable) as caught:
-        choose()
-    assert caught.value.tried == ("bubblewrap: the sandbox could not be built: no namespaces",)
-    assert "create namespaces" in caught.value.install
-    assert install_hint() not in caught.value.install
-
-
-LIES = {
-    "no process in it": ("echo ready; exec cat", "the sandbox cannot be reached from outside"),
-    "no protection": ("sleep 60 & echo ready; wait", "the sandbox lacks protections"),
+BROKEN = {
+    "no process in it": ("echo --size", "echo ready; exec cat", "the sandbox cannot be reached from outside"),
+    "no protection": ("echo --size", "sleep 60 & echo ready; wait", "the sandbox"),
+    "too old": ("echo none", "exit 1", "too old"),
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(box: Box, identity: str, lie: str) -> None:
-    does, sentence = LIES[lie]
-    text = f"#!/bin/sh\ncase $1 in --help) echo --size;; *) {does};; esac\n"
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_bwrap_that_does_not_work_is_a_problem_and_never_a_run(box: Box, kind: str) -> None:
+    helps, does, says = BROKEN[kind]
+    text = f"#!/bin/sh\ncase $1 in --help) {helps};; *) {does};; esac\n"
     runner = BubblewrapRunner(str(box.skill / box.script("bwrap", text)))
-    # A user who may not create namespaces does not get as far as this bwrap, and root expects one process more.
-    sentences = (sentence, "the sandbox could not be built", "the sandbox cannot be reached from outside")
-    assert str(as_user(identity, runner.problem)).startswith(sentences)
-    with pytest.raises(SandboxUnavailable) as refused:
-        box.run(runner, identity, "print('ran')")
-    assert refused.value.message.startswith(sentences)
+    assert says in str(runner.problem())
+    with pytest.raises(SandboxUnavailable):
+        box.run(runner, "self", f"open({str(box.base / 'ran')!r}, 'w')")
+    assert not (box.base / "ran").exists()
+
+
+JOBS: list[tuple[dict[str, Any], str]] = [
+    ({"argv": ["a\0b"]}, "NUL"),
+    ({"env": {"A=B": "c"}}, "variable name"),
+    ({"env": {"A": "\0"}}, "NUL"),
+    ({"project_writable": True}, "a project"),
+    ({"cwd": "/a"}, "cwd"),
+    ({"cwd": "/ab", "project": "/a"}, "cwd"),
+    ({"files": {"../x": b""}}, "name of a file"),
+    ({"files": {"..": b""}}, "name of a file"),
+    ({"files": {"a\0b": b""}}, "NUL"),
+]
+
+
+def test_a_job_with_contradictory_options_or_paths_that_lead_elsewhere_is_refused() -> None:
+    for options, message in JOBS:
+        with pytest.raises(ValueError, match=message):
+            Job("/s", "a.py", **options)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
@@ -386,32 +290,3 @@ def test_a_folder_is_given_to_the_script_only_if_it_is_in_a_sandbox(box: Box) ->
     runner = BubblewrapRunner(str(box.skill / box.script("bwrap", script)))
     assert "cannot be reached" in str(runner.problem())
     assert (root / "work").stat().st_uid == 0
-
-
-def test_a_bwrap_that_is_too_old_or_missing_is_a_problem(tmp_path: Path) -> None:
-    old = tmp_path / "bwrap"
-    old.write_text("#!/bin/sh\necho 'usage: none'\n")
-    old.chmod(0o755)
-    assert "too old" in str(BubblewrapRunner(str(old)).problem())
-    assert "cannot be run" in str(BubblewrapRunner("/nowhere/bwrap").problem())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"argv": ["a\0b"]}, "NUL"),
-        ({"env": {"A=B": "c"}}, "variable name"),
-        ({"env": {"A": "\0"}}, "NUL"),
-        ({"project_writable": True}, "a project"),
-        ({"cwd": "/a"}, "cwd"),
-        ({"cwd": "/ab", "project": "/a"}, "cwd"),
-        ({"files": {"../x": b""}}, "name of a file"),
-        ({"files": {"..": b""}}, "name of a file"),
-        ({"files": {"a\0b": b""}}, "NUL"),
-    ],
-)
-def test_a_job_with_contradictory_options_or_paths_that_lead_elsewhere_is_refused(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Job("/s", "a.py", **options)

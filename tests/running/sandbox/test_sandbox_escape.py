@@ -12,11 +12,17 @@ import pytest
 
 import parts
 from bench.attack.attempts import ATTEMPTS, NOTHING, Attempt, Grant
-from bench.attack.boxes import IS_ROOT, NOBODY, Box, Case, a_box, a_victim, as_user, knowledge, listeners
+from bench.attack.boxes import IDENTITIES, IS_ROOT, NOBODY, Box, Case, a_box, a_victim, as_user, knowledge, listeners
 from metier.running.sandbox import Job, Outcome, RunLimits
 from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
+
+
+@pytest.fixture(params=IDENTITIES)
+def identity(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
 
 LIMITS = RunLimits(seconds=30, processes=24)
 TOKEN = uuid.uuid4().hex

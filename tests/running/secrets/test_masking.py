@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from metier.running.sandbox import Job, OnOutput, Outcome, ScriptRefused, WrittenFile
+from metier.running.sandbox import Job, Outcome, ScriptRefused, WrittenFile
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.masked import MaskedRunner
 from metier.running.secrets.masking import Mask, StreamMask
@@ -111,23 +111,11 @@ def test_a_runner_gives_nothing_away() -> None:
     assert outcome.notes[1:] == ("the value of the secret TOKEN was masked in a.txt",)
 
 
-def test_the_end_of_the_output_is_passed_on_though_it_could_have_become_a_value() -> None:
+def test_an_error_gives_nothing_away_and_the_end_of_the_output_is_passed_on() -> None:
+    refusing = FakeRunner(default=ScriptRefused("s", "unreadable", f"cannot read {TOKEN}"))
+    with pytest.raises(ScriptRefused, match=r"cannot read \[secret TOKEN\]"):
+        MaskedRunner(refusing, MASK).run(Job("/x", "s"))
     pieces: list[bytes] = []
     runner = MaskedRunner(FakeRunner(default=Outcome(0, "exit", 1, b"it begins with ghp_1", b"")), MASK)
     runner.run(Job("/x", "s"), lambda _, piece: pieces.append(piece))
-    assert pieces == [b"it begins with ", b"ghp_1"]
-
-
-class Refusing:
-    name = "refusing"
-
-    def problem(self) -> str | None:
-        return None
-
-    def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-        raise ScriptRefused(job.script, "unreadable", f"cannot read {TOKEN}")
-
-
-def test_an_error_of_a_runner_gives_nothing_away() -> None:
-    with pytest.raises(ScriptRefused, match=r"cannot read \[secret TOKEN\]"):
-        MaskedRunner(Refusing(), MASK).run(Job("/x", "s"))
+    assert pieces == [b"it begins with ", b"ghp_1"], "though it could have become a value"

@@ -1,12 +1,10 @@
 """200 planted secrets, given to a real script that gives them away in many ways: none is in anything that is left."""
 
-import asyncio
 import json
 import logging
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import forking
 import parts
-from bench.attack.boxes import IDENTITIES, as_user
-from every_surface import Http, JsonRpc, Mcp, Python
-from limited import NOBODY
-from limited import open_folder as open_folder  # a fixture
+from every_surface import Http, Python
 from metier.record import telemetry
-from metier.record.store import open_store
 from secrets_of_tests import SKILL, all_bytes, found, plant, values
 from worlds import World
 
@@ -97,27 +91,6 @@ def test_spans_with_their_content(world: World, store: str) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_a_run_of_each_user(open_folder: Path, identity: str) -> None:
-    parts.require_sandbox()
-    world = World(open_folder / "home", open_folder / "project")
-    world.project.mkdir()
-    plant(world, VALUES)
-    store = world.home / "store/record.db"
-    store.parent.mkdir()
-    if identity == "nobody":
-        for folder, folders, files in os.walk(open_folder):
-            for name in (".", *folders, *files):
-                os.chown(os.path.join(folder, name), NOBODY, NOBODY)
-
-    def ran() -> str:
-        with open_store(str(store)) as opened:
-            return world.discover().session(id="s", store=opened).run(**GIVEN).text
-
-    check(str(store), as_user(identity, ran))
-
-
-@pytest.mark.system
 def test_the_command_line_and_what_other_processes_find(world: World, store: str) -> None:
     env = {**os.environ, "HOME": str(world.home)}
     where: dict[str, Any] = {"cwd": world.project, "env": env, "capture_output": True}
@@ -133,16 +106,6 @@ def test_the_command_line_and_what_other_processes_find(world: World, store: str
     replayed = call("replay")
     check(store, done.stdout, done.stderr, replayed, call("events", "--json"))
     assert b"identical, byte for byte" in replayed
-
-
-@pytest.mark.system
-def test_json_rpc(world: World, store: str) -> None:
-    surface = JsonRpc(world, store)
-    try:
-        shown = json.dumps(surface.ask("session.run", GIVEN), ensure_ascii=False)
-    finally:
-        surface.close()
-    check(store, shown)
 
 
 @pytest.mark.system
@@ -172,38 +135,3 @@ def test_http_its_stream_of_events_and_its_logs(world: World, store: str, caplog
     check(store, answer.text, listed, "\n".join(streamed), caplog.text)
     assert found(VALUES, "\n".join(streamed).encode()) == []
     assert "[secret PLANTED_001]" in "\n".join(streamed)
-
-
-@pytest.mark.system
-def test_a_model_over_mcp(world: World, store: str) -> None:
-    surface = Mcp(world, store)
-
-    async def call(tool: str, **given: Any) -> str:
-        return (await surface.client.call_tool(tool, given)).model_dump_json()
-
-    def ask(tool: str, **given: Any) -> str:
-        return asyncio.run_coroutine_threadsafe(call(tool, **given), surface.loop).result()
-
-    try:
-        ask("skill_load", name=SKILL)
-        shown = ask("skill_run", name=SKILL, script=GIVEN["script"], arguments=GIVEN["arguments"])
-    finally:
-        surface.close()
-    check(store, shown)
-
-
-@pytest.mark.system
-def test_what_a_limit_cuts_off_in_the_middle_of_a_value(world: World, store: str) -> None:
-    config = world.home / ".config/metier/config.toml"
-    script = 'import os, sys\nv = os.environ["PLANTED_007"]\nsys.stdout.write("." * 970 + v)\nsys.stdout.flush()\n'
-    world.skill("~/.agents/skills/cut", files={"scripts/cut.py": script})
-    rule = "{ tool = 'run_secret', name = 'PLANTED_007', skill_name = 'cut' }"
-    config.write_text(f"[permissions]\nallow = [{{ tool = 'skill_run' }}, {rule}]\n[run]\noutput_bytes = 1000\n")
-    surface = Python(world, store)
-    try:
-        result = surface.session.run("cut", "scripts/cut.py")
-        assert result.ended == "output-limit"
-        assert result.stdout.endswith("...[secret PLANTED_007]")
-    finally:
-        surface.close()
-    assert VALUES["PLANTED_007"][:20].encode() not in all_bytes(store)

@@ -11,10 +11,8 @@ import forking
 import parts
 from asked import words
 from every_surface import JsonRpc
-from metier import PolicyDenied
-from metier.errors import ConfigError
+from metier.errors import ConfigError, MetierError
 from metier.files.source import take_folder
-from metier.hosts import formats
 from metier.policy.decide import Policy
 from metier.policy.question import Question
 from metier.record.store.memory import MemoryStore
@@ -23,7 +21,8 @@ from metier.running.sandbox import Job, Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.secrets.storage import SecretStorage
 from metier.session.session import Session
-from metier.values.results import Request, ToolResult
+from metier.values.results import Request
+from people import Person
 from worlds import World
 
 VALUE = "ghp_0123456789abcdef"
@@ -76,11 +75,21 @@ def test_a_rule_gives_one_secret_to_one_skill_at_its_digest(world: World) -> Non
     assert replay(from_store(store, session.id)).identical
 
 
-def test_a_deny_rule_wins_and_a_removed_secret_is_gone(world: World) -> None:
+def test_a_secret_that_is_denied_unreadable_or_removed_is_not_given_and_it_is_said(world: World) -> None:
     path = skill(world)
     keep(world, GITHUB_TOKEN=VALUE)
     denied = {"allow": [{"tool": "skill_run"}, rule(path)], "deny": [{"tool": "run_secret"}]}
     assert opened(world, policy=denied).run("gh", "scripts/say.py").stdout == "has None None\n"
+    redacted = {"allow": [{"tool": "skill_run"}, rule(path)], "redact": True}
+    session = opened(world, policy=redacted)
+    assert session.run("gh", "scripts/say.py", [VALUE]).stdout == "has [secret GITHUB_TOKEN] None\n"
+    assert VALUE not in json.dumps(session.events)
+    assert '"args": ["[redacted]"]' in json.dumps(session.events)
+    file = world.home / ".config/metier/secrets/GITHUB_TOKEN.secret"
+    file.chmod(0o644)
+    result = opened(world, rule(path)).run("gh", "scripts/say.py")
+    assert ("has None" in result.stdout, "the secret GITHUB_TOKEN cannot be read" in result.text) == (True, True)
+    file.chmod(0o600)
     session = opened(world, rule(path))
     SecretStorage(config(world)).remove("GITHUB_TOKEN")
     result = session.run("gh", "scripts/say.py")
@@ -88,12 +97,10 @@ def test_a_deny_rule_wins_and_a_removed_secret_is_gone(world: World) -> None:
     assert "the user can set it with `metier secret set GITHUB_TOKEN` and give it with" in result.text
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"skill_name": "gh"}, {"name": "X"}, {"name": "X", "scope": "user"}], ids=["no name", "no skill", "scope"]
-)
-def test_a_rule_that_gives_every_secret_or_to_every_skill_is_refused(world: World, wrong: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="run_secret"):
-        Policy.from_settings({"allow": [{"tool": "run_secret", **wrong}]}, world.discover().profile)
+def test_a_rule_that_gives_every_secret_or_to_every_skill_is_refused(world: World) -> None:
+    for wrong in ({"skill_name": "gh"}, {"name": "X"}, {"name": "X", "scope": "user"}):
+        with pytest.raises(ConfigError, match="run_secret"):
+            Policy.from_settings({"allow": [{"tool": "run_secret", **wrong}]}, world.discover().profile)
 
 
 def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
@@ -108,81 +115,36 @@ def test_the_model_reads_which_commands_give_a_secret(world: World) -> None:
     assert "which no rule gives it; the user can give it with `metier secret allow GITHUB_TOKEN gh`" in text
 
 
-def test_a_run_that_succeeds_says_nothing_about_secrets_that_it_did_without(world: World) -> None:
-    path = skill(world)
-    keep(world, GITHUB_TOKEN=VALUE)
-    result = opened(world, rule(path)).run("gh", "scripts/say.py")
-    assert (result.exit_code, "OTHER_KEY" in result.text) == (0, False)
-
-
-def test_a_secret_that_cannot_be_read_is_not_given_and_it_is_said(world: World) -> None:
-    path = skill(world)
-    keep(world, GITHUB_TOKEN=VALUE)
-    os.chmod(world.home / ".config/metier/secrets/GITHUB_TOKEN.secret", 0o644)
-    text = opened(world, rule(path)).run("gh", "scripts/say.py").text
-    assert "has None" in text
-    assert "the secret GITHUB_TOKEN cannot be read" in text
-
-
 def test_the_one_question_names_the_secrets_and_always_covers_just_them(world: World) -> None:
     path = skill(world)
     keep(world, GITHUB_TOKEN=VALUE, OTHER_KEY="another-value-1")
-    asked: list[Request] = []
+    person = Person("always")
 
-    def always(request: Request) -> str:
-        asked.append(request)
-        return "always"
-
-    def run(*rules: dict[str, str]) -> None:
+    def asked(*names: str) -> int:
         skills = world.discover()
-        policy = Policy.from_settings({"allow": rules}, skills.profile).with_answers_of(skills.settings)
-        skills.session(policy=policy, approve=always, runner=FakeRunner(default=said)).run("gh", "scripts/say.py")
+        rules = {"allow": [rule(path, name) for name in names]}
+        policy = Policy.from_settings(rules, skills.profile).with_answers_of(skills.settings)
+        skills.session(policy=policy, approve=person, runner=FakeRunner(default=said)).run("gh", "scripts/say.py")
+        return len(person.asked)
 
-    run()
-    run()
-    assert len(asked) == 1, "an answer for good holds"
-    run(rule(path))
-    assert len(asked) == 2, "it does not cover a secret that was given later"
-    text = words(Question.of(asked[1]).as_text())
+    both = ("GITHUB_TOKEN", "OTHER_KEY")
+    assert [asked(), asked(), asked(*both[:1]), asked(*both[:1]), asked(*both), asked()] == [1, 1, 2, 2, 3, 3]
+    assert [request.as_dict().get("secrets", ()) for request in person.asked] == [(), both[:1], both]
+    text = words(Question.of(person.asked[1]).as_text())
     assert "Secrets It is given GITHUB_TOKEN as variables." in text
     assert "as long as no file of the skill changes and it is given the same." in text
-    run(rule(path))
-    assert len(asked) == 2
-    run(rule(path), rule(path, "OTHER_KEY"))
-    assert [request.as_dict().get("secrets", ()) for request in asked] == [
-        (),
-        ("GITHUB_TOKEN",),
-        ("GITHUB_TOKEN", "OTHER_KEY"),
-    ]
-    run()
-    assert len(asked) == 3, "the first answer still holds for a run without secrets"
 
 
 def test_a_refused_run_with_secrets_replays(world: World) -> None:
     path = skill(world)
     keep(world, GITHUB_TOKEN=VALUE)
     store = MemoryStore()
-    session = opened(world, policy={"allow": [rule(path)]}, approve=lambda _: "no", store=store)
-    with pytest.raises(PolicyDenied):
-        session.run("gh", "scripts/say.py")
-    runner = FakeRunner(problem="no sandbox here")
-    always = opened(world, policy={"allow": [rule(path)]}, approve=lambda _: "always", store=store, runner=runner)
-    for _ in range(2):
-        with pytest.raises(Exception, match="no sandbox here"):
-            always.run("gh", "scripts/say.py")
-    assert replay(from_store(store, session.id)).identical
-    assert replay(from_store(store, always.id)).identical
-
-
-def test_policy_that_redacts_keeps_neither_text_nor_values(world: World) -> None:
-    path = skill(world)
-    keep(world, GITHUB_TOKEN=VALUE)
-    session = opened(world, policy={"allow": [{"tool": "skill_run"}, rule(path)], "redact": True})
-    assert session.run("gh", "scripts/say.py", [VALUE]).stdout == "has [secret GITHUB_TOKEN] None\n"
-    frames = json.dumps(session.events)
-    assert VALUE not in frames
-    assert '"text": "[redacted]"' in frames
-    assert '"args": ["[redacted]"]' in frames
+    for answer, problem in (("no", None), ("always", "no sandbox here")):
+        runner = FakeRunner(problem=problem)
+        session = opened(world, policy={"allow": [rule(path)]}, approve=Person(answer), store=store, runner=runner)
+        with pytest.raises(MetierError):
+            session.run("gh", "scripts/say.py")
+        assert replay(from_store(store, session.id)).identical
 
 
 def test_a_value_in_an_argument_reaches_the_script_and_nothing_else(world: World) -> None:
@@ -199,27 +161,6 @@ def test_a_value_in_an_argument_reaches_the_script_and_nothing_else(world: World
     assert VALUE not in everything
     assert "--token=[secret GITHUB_TOKEN]" in everything
     assert asked[0].arguments == ("--token=[secret GITHUB_TOKEN]",)
-
-
-def test_a_host_that_repeats_the_arguments_of_a_call_repeats_them_masked(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Repeating:
-        def __init__(self, shapes: Any) -> None:
-            self.fields = shapes.fields
-
-        def success(self, call: Any) -> ToolResult:
-            return ToolResult({"given": call.given}, json.dumps(call.given))
-
-    known = formats.shapes
-    monkeypatch.setattr(formats, "shapes", lambda profile, role: Repeating(known(profile, role)))
-    skill(world)
-    keep(world, GITHUB_TOKEN=VALUE)
-    session = opened(world)
-    session.load("gh")
-    shown = session.call("skill_run", {"name": "gh", "script": "scripts/say.py", "arguments": [f"--token={VALUE}"]})
-    assert "--token=[secret GITHUB_TOKEN]" in shown.text
-    assert VALUE not in json.dumps(shown.as_dict()) + shown.text
 
 
 @pytest.mark.system

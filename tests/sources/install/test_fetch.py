@@ -48,14 +48,6 @@ def test_a_skill_of_a_site_is_installed_found_and_recorded(
 
 
 @pytest.mark.system
-def test_a_site_may_offer_a_bare_skill_file(world: World, site: Site) -> None:
-    site.offer("probe", SKILL, type="skill-md", url="probe/SKILL.md")
-    here = place(world, OPEN)
-    here.take(f"{site.url}{INDEX}", "probe")
-    assert (here.skills / "probe/SKILL.md").read_bytes() == SKILL
-
-
-@pytest.mark.system
 def test_an_archive_by_its_own_address_with_a_digest(world: World, site: Site) -> None:
     data = site.pages["/files/x.skill?token=secret"] = zipped()
     here = place(world, OPEN)
@@ -67,23 +59,21 @@ def test_an_archive_by_its_own_address_with_a_digest(world: World, site: Site) -
 
 
 @pytest.mark.system
-def test_an_artifact_that_is_not_the_announced_one_is_refused(world: World, site: Site) -> None:
-    site.offer("probe", zipped())
-    site.pages["/.well-known/agent-skills/probe.bin"] = zipped(("evil.sh", b"x"))
-    assert place(world, OPEN).refused(site.url, "probe") == "digest"
-
-
-@pytest.mark.system
-def test_an_index_that_announces_another_digest_than_the_wanted_one_is_refused(world: World, site: Site) -> None:
-    site.offer("probe", zipped())
-    assert place(world, OPEN).refused(site.url, "probe", digest=NO_DIGEST) == "digest"
-    assert site.asked == [INDEX]
-
-
-@pytest.mark.system
-def test_the_skill_inside_must_be_the_one_that_was_asked_for(world: World, site: Site) -> None:
+def test_what_is_not_what_was_announced_or_wanted_is_refused(world: World, site: Site) -> None:
+    here = place(world, OPEN)
     site.offer("other", zipped())
-    assert place(world, OPEN).refused(site.url, "other") == "other-name"
+    assert here.refused(site.url, "other") == "other-name"
+    site.offer("probe", zipped())
+    with pytest.raises(InstallError, match="it offers probe"):
+        here.take(site.url)
+    site.asked.clear()
+    assert here.refused(site.url, "probe", digest=NO_DIGEST) == "digest"
+    assert site.asked == [INDEX]
+    site.pages["/.well-known/agent-skills/probe.bin"] = zipped(("evil.sh", b"x"))
+    assert here.refused(site.url, "probe") == "digest"
+    site.offer("probe", SKILL, type="skill-md", url="probe/SKILL.md")
+    here.take(f"{site.url}{INDEX}", "probe")
+    assert (here.skills / "probe/SKILL.md").read_bytes() == SKILL, "a bare file may be offered, too"
 
 
 def entry(**changes: str | None) -> dict[str, str]:
@@ -91,91 +81,61 @@ def entry(**changes: str | None) -> dict[str, str]:
     return {key: value for key, value in {**good, **changes}.items() if value is not None}
 
 
+ENTRIES: list[tuple[list[dict[str, str]], str]] = [
+    ([], "not-found"),
+    ([entry(), entry()], "not-found"),
+    ([entry(digest=None)], "bad-index"),
+    ([entry(digest="md5:0")], "bad-index"),
+    ([entry(digest=f"sha256:{'A' * 64}")], "bad-index"),
+    ([entry(type="program")], "bad-index"),
+    ([entry(url=None)], "bad-index"),
+    ([entry(url="http://skills.example.com/x.zip")], "bad-url"),
+    ([entry(url="file:///etc/passwd")], "bad-url"),
+    ([entry(url="https://user:word@skills.example.com/x.zip")], "bad-url"),
+    ([entry(url="https://10.0.0.1/x.zip")], "private-address"),
+    ([entry(url="https://[::ffff:169.254.169.254]/latest/meta-data")], "private-address"),
+    ([entry(url="https://localhost/x.zip")], "private-address"),
+]
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("entries", "reason"),
-    [
-        ([], "not-found"),
-        ([entry(), entry()], "not-found"),
-        ([entry(digest=None)], "bad-index"),
-        ([entry(digest="md5:0")], "bad-index"),
-        ([entry(digest=f"sha256:{'A' * 64}")], "bad-index"),
-        ([entry(type="program")], "bad-index"),
-        ([entry(url=None)], "bad-index"),
-        ([entry(url="http://skills.example.com/x.zip")], "bad-url"),
-        ([entry(url="file:///etc/passwd")], "bad-url"),
-        ([entry(url="https://user:word@skills.example.com/x.zip")], "bad-url"),
-        ([entry(url="https://10.0.0.1/x.zip")], "private-address"),
-        ([entry(url="https://[::ffff:169.254.169.254]/latest/meta-data")], "private-address"),
-        ([entry(url="https://localhost/x.zip")], "private-address"),
-    ],
-)
-def test_an_index_that_is_not_sound_is_refused(
-    world: World, site: Site, entries: list[dict[str, str]], reason: str
-) -> None:
-    site.index(*entries)
+def test_an_index_that_is_not_sound_is_refused(world: World, site: Site) -> None:
+    here = place(world, OPEN)
     site.pages["/.well-known/agent-skills/probe.bin"] = zipped()
-    assert place(world, OPEN).refused(site.url, "probe") == reason
-    assert site.asked == [INDEX]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("schema", [SCHEMA.replace("0.2.0", "9.9.9"), None])
-def test_an_index_of_another_version_is_refused(world: World, site: Site, schema: str | None) -> None:
-    site.index(entry(), schema=schema)
-    assert place(world, OPEN).refused(site.url, "probe") == "unknown-index"
-    assert site.asked == [INDEX]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"skills": 1}', b'"x"', b"[" * 100_000])
-def test_what_is_no_index_is_refused(world: World, site: Site, text: bytes) -> None:
-    site.pages[INDEX] = text
-    assert place(world, OPEN).refused(site.url, "probe") == "bad-index"
-
-
-@pytest.mark.system
-def test_without_a_name_the_message_says_what_is_offered(world: World, site: Site) -> None:
-    site.offer("probe", zipped())
-    with pytest.raises(InstallError, match="it offers probe"):
-        place(world, OPEN).take(site.url)
+    for entries, reason in ENTRIES:
+        site.index(*entries)
+        assert here.refused(site.url, "probe") == reason, entries
+    for schema in (SCHEMA.replace("0.2.0", "9.9.9"), None):
+        site.index(entry(), schema=schema)
+        assert here.refused(site.url, "probe") == "unknown-index"
+    for text in (b"", b"[]", b"{", b'{"skills": 1}', b'"x"', b"[" * 100_000):
+        site.pages[INDEX] = text
+        assert here.refused(site.url, "probe") == "bad-index", text[:20]
+    assert set(site.asked) == {INDEX}
 
 
 # --- connections ---
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://skills.example.com/x.zip",
-        "ftp://skills.example.com/x.zip",
-        "file:///etc/passwd",
-        "https://user@skills.example.com/x.zip",
-        "https://skills.example.com\\@evil.example/x.zip",
-        "https://skills.example.com/good/../evil.zip",
-        "https://skills.example.com/good/%2e%2e/evil.zip",
-        "https://skills.example.com/good/%2E%2e%2fevil.zip",
-        "https://skills.example.com/a b.zip",
-        "https://sk\u00eells.example.com/x.zip",
-        "https://skills.example.com:99999/x.zip",
-        "https://[::1/x.zip",
-        "https:///x.zip",
-        "https://skills.example.com/x\r\nHost: evil",
-    ],
+NOT_PLAIN = (
+    *("http://skills.example.com/x.zip", "ftp://skills.example.com/x.zip", "file:///etc/passwd", "https:///x.zip"),
+    *("https://user@skills.example.com/x.zip", "https://skills.example.com\\@evil.example/x.zip", "https://[::1/x.zip"),
+    *("https://skills.example.com/good/../evil.zip", "https://skills.example.com/good/%2e%2e/evil.zip"),
+    *("https://skills.example.com/good/%2E%2e%2fevil.zip", "https://skills.example.com/a b.zip"),
+    *("https://sk\u00eells.example.com/x.zip", "https://skills.example.com:99999/x.zip"),
+    *("https://skills.example.com/x\r\nHost: evil", "https://me:secret@skills.example.com/x.zip?key=secret"),
 )
+
+
 def test_an_address_that_is_not_plain_https_is_refused_before_anything(
-    world: World, monkeypatch: pytest.MonkeyPatch, url: str
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name was looked up"))
-    assert place(world, OPEN).refused(url) == "bad-url"
-
-
-def test_a_password_in_an_address_is_neither_used_nor_written_down(world: World) -> None:
     here = place(world, OPEN)
-    for url in ("https://me:secret@skills.example.com/x.zip?key=secret", "http://skills.example.com/x?key=secret"):
-        assert here.refused(url) == "bad-url"
+    for url in NOT_PLAIN:
+        assert here.refused(url) == "bad-url", url
     assert "secret" not in json.dumps(here.record())
-    assert here.record()[0]["source"] == "https://skills.example.com/x.zip"
+    assert here.record()[-1]["source"] == "https://skills.example.com/x.zip"
 
 
 @pytest.mark.system
@@ -192,31 +152,19 @@ def test_redirects_are_followed_a_few_times_and_no_more(world: World, site: Site
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("http://skills.example.com/x.zip", "bad-url"),
-        ("file:///etc/passwd", "bad-url"),
-        ("https://169.254.169.254/latest/meta-data", "private-address"),
-        ("https://192.168.0.1/", "private-address"),
-        ("https://[64:ff9b::7f00:1]/", "private-address"),
-        ("https://[2002:7f00:1::]/", "private-address"),
-        ("https://[fe80::1]/", "private-address"),
-        ("https://0.0.0.0/", "private-address"),
-    ],
-)
-def test_a_server_cannot_send_us_into_another_network(world: World, site: Site, target: str, reason: str) -> None:
-    site.redirect("/x.zip", target)
-    assert place(world, OPEN).refused(f"{site.url}/x.zip") == reason
-
-
-@pytest.mark.system
-def test_a_server_cannot_send_us_to_another_port_of_this_machine(world: World, site: Site) -> None:
+def test_a_server_cannot_send_us_into_another_network_or_to_another_port(world: World, site: Site) -> None:
+    here = place(world, OPEN)
+    private = ("169.254.169.254", "192.168.0.1", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[fe80::1]", "0.0.0.0")
+    targets = {f"https://{address}/": "private-address" for address in private}
+    for target, reason in {**targets, "http://skills.example.com/x.zip": "bad-url", "file:///x": "bad-url"}.items():
+        site.redirect("/x.zip", target)
+        assert here.refused(f"{site.url}/x.zip") == reason, target
     with serving() as other:
         other.pages["/x.zip"] = zipped()
         site.redirect("/x.zip", f"{other.url}/x.zip")
-        assert place(world, OPEN).refused(f"{site.url}/x.zip") == "private-address"
+        assert here.refused(f"{site.url}/x.zip") == "private-address"
         assert other.connections == 0
+    assert here.refused(f"{other.url}/x.zip") == "unreachable", "as it is not there any more"
 
 
 @pytest.mark.system
@@ -256,60 +204,40 @@ def test_no_proxy_is_used(world: World, site: Site, monkeypatch: pytest.MonkeyPa
         assert knocks.count() == 0
 
 
-def large(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(limits.ARTIFACT_BYTES + 1))
-    handler.end_headers()
-
-
 def endless(handler: BaseHTTPRequestHandler) -> None:
-    handler.protocol_version = "HTTP/1.1"
-    handler.send_response(200)
-    handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     piece = b"x" * (1 << 20)
     for _ in range(limits.ARTIFACT_BYTES // len(piece) + 2):
         handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
 
-def cut_off(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", "100000")
-    handler.end_headers()
-    handler.wfile.write(zipped())
+def sending(data: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(data)
+
+    return send
 
 
-def packed_again(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Encoding", "gzip")
-    handler.end_headers()
+def answering(*lines: bytes, body: bytes = b"") -> Callable[[BaseHTTPRequestHandler], None]:
+    return sending(b"\r\n".join((b"HTTP/1.1 200 OK", *lines, b"", body)))
 
 
-def no_http(handler: BaseHTTPRequestHandler) -> None:
-    handler.wfile.write(b"\x00\x01\x02 what?\r\n\r\n")
-
-
-def many_headers(handler: BaseHTTPRequestHandler) -> None:
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(5000)) + b"\r\n")
+ANSWERS: list[tuple[Callable[[BaseHTTPRequestHandler], None], str]] = [
+    (answering(b"Content-Length: %d" % (limits.ARTIFACT_BYTES + 1)), "too-large"),
+    (endless, "too-large"),
+    (answering(b"Content-Length: 100000", body=zipped()), "unreachable"),
+    (answering(b"Content-Encoding: gzip"), "bad-answer"),
+    (sending(b"\x00\x01\x02 what?\r\n\r\n"), "unreachable"),
+    (answering(*(b"X-%d: y" % number for number in range(5000))), "unreachable"),
+]
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (large, "too-large"),
-        (endless, "too-large"),
-        (cut_off, "unreachable"),
-        (packed_again, "bad-answer"),
-        (no_http, "unreachable"),
-        (many_headers, "unreachable"),
-    ],
-)
-def test_an_answer_that_is_too_much_or_none_is_refused(
-    world: World, site: Site, answer: Callable[[BaseHTTPRequestHandler], None], reason: str
-) -> None:
-    site.pages["/x.zip"] = answer
-    assert place(world, OPEN).refused(f"{site.url}/x.zip") == reason
+def test_an_answer_that_is_too_much_or_none_is_refused(world: World, site: Site) -> None:
+    here = place(world, OPEN)
+    for number, (answer, reason) in enumerate(ANSWERS):
+        site.pages["/x.zip"] = answer
+        assert here.refused(f"{site.url}/x.zip") == reason, number
 
 
 @pytest.mark.system
@@ -334,14 +262,6 @@ def test_a_server_that_drips_is_left_after_a_while(
     site.pages["/x.zip"] = drip
     with pytest.raises(InstallError, match="took more than"):
         place(world, OPEN).take(f"{site.url}/x.zip")
-
-
-@pytest.mark.system
-def test_a_host_that_is_not_there_is_one_line(world: World) -> None:
-    with listener() as knocks:
-        port = knocks.port
-    assert place(world, OPEN).refused(f"http://127.0.0.1:{port}/x.zip") == "unreachable"
-    assert place(world, OPEN).refused("https://no-such-host.invalid/x.zip") == "unreachable"
 
 
 @pytest.mark.system

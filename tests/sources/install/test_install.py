@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,16 +45,6 @@ def test_by_default_a_remote_install_is_refused_and_no_connection_is_tried(
 
 
 @pytest.mark.system
-def test_a_rule_for_one_place_opens_that_place_only(world: World, site: Site) -> None:
-    site.offer("probe", zipped())
-    elsewhere = place(world, {"allow": [{"tool": "install", "path": "https://skills.example.com/*"}]})
-    assert elsewhere.refused(site.url, "probe") == "denied"
-    assert site.connections == 0
-    here = place(world, {"allow": [{"tool": "install", "path": f"{site.url}/*"}]})
-    assert here.take(site.url, "probe").name == "probe"
-
-
-@pytest.mark.system
 def test_where_a_rule_asks_each_host_is_asked_about_once_and_a_no_ends_it(world: World, site: Site) -> None:
     site.offer("probe", zipped())
     asked: list[str] = []
@@ -80,35 +71,42 @@ def test_a_redirect_is_judged_by_policy_like_the_first_address(world: World, sit
 
 
 @pytest.mark.system
-def test_a_rule_about_a_name_holds_also_when_the_name_comes_out_later(world: World, site: Site) -> None:
+def test_a_rule_for_one_place_or_name_opens_and_closes_just_that(world: World, site: Site) -> None:
+    site.offer("probe", zipped())
+    elsewhere = place(world, {"allow": [{"tool": "install", "path": "https://skills.example.com/*"}]})
+    assert elsewhere.refused(site.url, "probe") == "denied"
+    assert site.connections == 0
     site.pages["/x.zip"] = zipped()
     rules = {**OPEN, "deny": [{"tool": "install", "skill_name": "probe"}]}
-    assert place(world, rules).refused(f"{site.url}/x.zip") == "denied"
-    world.skill("probe")
-    assert place(world, rules).refused(world.project / "probe") == "denied"
+    assert place(world, rules).refused(f"{site.url}/x.zip") == "denied", "though the name comes out later"
+    for rules in ({"allow": [{"tool": "install", "path": f"{site.url}/*"}]}, {"profile": "full-auto"}):
+        assert place(world, rules).take(site.url, "probe", replace=True).name == "probe"
 
 
-@pytest.mark.system
-def test_the_policy_full_auto_opens_the_network_as_its_name_says(world: World, site: Site) -> None:
-    site.offer("probe", zipped())
-    assert place(world, {"profile": "full-auto"}).take(site.url, "probe").name == "probe"
-
-
-def test_a_local_source_needs_no_rule_but_obeys_one(world: World) -> None:
-    world.skill("probe")
-    source = world.project / "probe"
-    assert place(world, {"deny": [{"tool": "install"}]}).refused(source) == "denied"
-    assert place(world, {"profile": "read-only"}).refused(source) == "denied"
-    assert place(world, {"ask": [{"tool": "install"}]}, lambda _: False).refused(source) == "denied"
-    assert place(world).take(source).name == "probe"
-
-
-def test_no_means_that_nothing_happens(world: World) -> None:
-    world.skill("probe")
+def test_a_local_source_needs_no_rule_but_obeys_one_and_the_answer(world: World) -> None:
+    source = world.skill("probe", version="1.0").parent
+    deny, named = {"deny": [{"tool": "install"}]}, {"deny": [{"tool": "install", "skill_name": "probe"}]}
+    for rules in (deny, named, {"profile": "read-only"}, {"ask": [{"tool": "install"}]}):
+        assert place(world, rules, lambda _: False).refused(source, lenient=True) == "denied"
     here = place(world)
+    with pytest.raises(Exception, match="`version` is not part of the standard"):
+        here.take(source)
+    world.skill("probe")
+    world.skill("~/.agents/skills/other")
+
+    def answer(yes: bool) -> str:
+        def look(_: Offer) -> bool:
+            assert [skill.name for skill in world.discover()] == ["other"], "nothing is there before the answer"
+            return yes
+
+        return here.installer.install(InstallRequest(str(source)), look).tree
+
     with pytest.raises(PolicyDenied, match="the answer was no"):
-        here.installer.install(InstallRequest(str(world.project / "probe")), lambda _: False)
-    assert not (world.home / ".agents").exists()
+        answer(False)
+    assert not (world.home / ".agents/skills/probe").exists()
+    assert here.refused(source, digest=NO_DIGEST) == "digest"
+    tree = answer(True)
+    assert here.take(source, digest=tree, replace=True).tree == tree
 
 
 # --- on disk ---
@@ -134,19 +132,12 @@ class FullStore(MemoryStore):
     full = False
 
     def append(
-        self,
-        session_id: str,
-        stream_kind: str,
-        stream_id: str,
-        drafts: Iterable[Draft],
-        artifacts: Iterable[bytes] = (),
-        *,
-        expected_seq: int | None = None,
+        self, session_id: str, stream_kind: str, stream_id: str, drafts: Iterable[Draft], *rest: Any, **given: Any
     ) -> list[Frame]:
-        given = list(drafts)
-        if self.full and given[0].type == "skill_installed":
+        found = list(drafts)
+        if self.full and found[0].type == "skill_installed":
             raise StoreError("no space", reason="full")
-        return super().append(session_id, stream_kind, stream_id, given, artifacts, expected_seq=expected_seq)
+        return super().append(session_id, stream_kind, stream_id, found, *rest, **given)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -164,22 +155,6 @@ def test_what_fails_at_the_last_step_leaves_everything_as_it_was(world: World, b
         here.take(world.project / "probe", replace=True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == was
     assert [f.problems for f in here.installer.verify()] == ([()] if before else [])
-
-
-def test_a_folder_may_be_held_to_a_digest_too(world: World) -> None:
-    world.skill("probe")
-    here = place(world)
-    assert here.refused(world.project / "probe", digest=NO_DIGEST) == "digest"
-    tree = here.take(world.project / "probe").tree
-    assert here.take(world.project / "probe", digest=tree, replace=True).tree == tree
-
-
-def test_a_breach_of_the_standard_is_accepted_only_when_asked_for(world: World) -> None:
-    world.skill("probe", version="1.0")
-    here = place(world)
-    with pytest.raises(Exception, match="`version` is not part of the standard"):
-        here.take(world.project / "probe")
-    assert here.take(world.project / "probe", lenient=True).name == "probe"
 
 
 def test_a_project_gets_its_own_and_its_lock_file_names_no_folder_of_a_person(world: World, tmp_path: Path) -> None:
@@ -206,26 +181,3 @@ def test_a_project_whose_folder_leads_elsewhere_gets_nothing(world: World, tmp_p
     with pytest.raises(ConfigError, match="a link that leaves the project"):
         place(world).take(world.project / "probe", project=True)
     assert os.listdir(tmp_path / "outside") == []
-
-
-def test_a_source_whose_path_is_no_utf8_is_recorded_all_the_same(world: World) -> None:
-    odd = os.fsencode(world.project) + b"/\xff"
-    world.skill("probe")
-    os.mkdir(odd)
-    os.rename(os.fsencode(world.project / "probe"), odd + b"/probe")
-    here = place(world)
-    here.take(os.fsdecode(odd + b"/probe"))
-    assert here.record()[-1]["source"].endswith("\\udcff/probe")
-    assert [finding.problems for finding in here.installer.verify()] == [()]
-
-
-def test_discovery_never_sees_a_skill_half_way(world: World) -> None:
-    world.skill("probe")
-    world.skill("~/.agents/skills/other")
-
-    def look(_: Offer) -> bool:
-        assert [skill.name for skill in world.discover()] == ["other"]
-        return True
-
-    place(world).installer.install(InstallRequest(str(world.project / "probe")), look)
-    assert sorted(skill.name for skill in world.discover()) == ["other", "probe"]

@@ -3,11 +3,9 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from bench.attack.hostile import zipped
 from metier.errors import ConfigError
 from metier.files.tree import TreeFile
 from metier.sources.install import lock
@@ -37,10 +35,11 @@ def test_verify_names_each_thing_that_changed(world: World) -> None:
 
 
 def test_verify_leaves_nothing_out(world: World) -> None:
-    world.skill("probe", files={"lib/a.py": "a = 1", "b.md": "b", "c.md": "c", "d.md": "d"})
+    world.skill("probe", files={"lib/a.py": "a = 1", "b.md": "b", "c.md": "c", "d.md": "d", "huge.md": "x"})
     here = place(world)
     here.take(world.project / "probe")
     folder = here.skills / "probe"
+    os.truncate(folder / "huge.md", 1 << 40)  # of which it reads no more than a skill can have
     (folder / "lib/__pycache__").mkdir()
     (folder / "lib/__pycache__/a.cpython-311.pyc").write_bytes(b"planted")
     (folder / ".hidden").write_text("x")
@@ -60,6 +59,7 @@ def test_verify_leaves_nothing_out(world: World) -> None:
         "c.md has a special mode: -rwSr--r--",
         "d.md is no longer a file and is a link",
         "empty/ was added",
+        "huge.md was changed",
         "lib can be written by every user: drwxrwxrwx",
         "lib/__pycache__/ was added",
         "lib/__pycache__/a.cpython-311.pyc was added",
@@ -67,22 +67,6 @@ def test_verify_leaves_nothing_out(world: World) -> None:
         "node_modules/x/ was added",
         "pipe was added and is neither a file nor a folder",
     )
-
-
-def test_verify_reads_no_more_of_a_huge_file_than_a_skill_can_have(world: World) -> None:
-    world.skill("probe", files={"a.md": "a"})
-    here = place(world)
-    here.take(world.project / "probe")
-    for name in ("a.md", "new.md"):
-        os.truncate(os.open(here.skills / "probe" / name, os.O_RDWR | os.O_CREAT), 1 << 40)
-    assert here.installer.verify()[0].problems == ("a.md was changed", "new.md was added")
-
-
-def test_a_skill_with_modules_of_node_is_unchanged_right_after_its_install(world: World, tmp_path: Path) -> None:
-    (tmp_path / "x.zip").write_bytes(zipped(("node_modules/x/index.js", b"x"), ("lib/.hidden/a", b"")))
-    here = place(world)
-    here.take(tmp_path / "x.zip")
-    assert [finding.problems for finding in here.installer.verify()] == [()]
 
 
 def test_a_lock_file_that_was_tampered_with_is_noticed(world: World) -> None:

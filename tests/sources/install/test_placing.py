@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -56,48 +58,27 @@ def remains(world: World) -> list[str]:
 INTERRUPTED: Final = "its install was interrupted; install it again"
 
 
-@pytest.mark.system
-def test_a_reader_in_another_process_finds_the_old_skill_or_the_new_one_at_every_moment(world: World) -> None:
+def test_a_reader_finds_the_old_skill_or_the_new_one_at_every_moment(world: World) -> None:
     first, second = versions(world)
     here = place(world)
     here.take(first)
-    folder = here.skills / "probe"
-    watch = """
-import os, sys
-from metier.files.source import DiskFiles
-from metier.values.skill import Root, Skill
-place = sys.argv[1] + "/SKILL.md"
-skill = Skill(
-    name="probe", description="", path=place, real_path=place, root=Root("/", "user", "x"), mtime_ns=0, size=0,
-    frontmatter={},
-)
-files = DiskFiles()
-reads, seen = 0, set()
-print("ready", flush=True)
-while not os.path.exists(sys.argv[2]):
-    with open(sys.argv[1] + "/SKILL.md") as file:
-        body = file.read().splitlines()[-1]
-    assert len(body) == 3000, body
-    seen.update(body)
-    for name in ("SKILL.md", "which"):
-        assert files.resource(skill, name, 10_000).data
-    reads += 1
-print(reads, "".join(sorted(seen)))
-"""
-    stop = world.project / "stop"
-    command = [sys.executable, "-c", watch, str(folder), str(stop)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
-        for number in range(300):
+    done, reading, seen = threading.Event(), threading.Event(), set[str]()
+
+    def read() -> None:
+        while not done.is_set():
+            body = (here.skills / "probe/SKILL.md").read_text().splitlines()[-1]
+            assert len(body) == 3000
+            seen.update(body)
+            reading.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        reading.wait()
+        for number in range(100):
             here.take((second, first)[number % 2], replace=True)
-            if reader.poll() is not None:
-                break
-        stop.touch()
-        out, err = reader.communicate()
-    reads, seen = out.split() if out else ("0", "")
-    assert (err, seen) == ("", "ab")
-    assert int(reads) > 300
+        done.set()
+        reader.result()
+    assert seen == {"a", "b"}
 
 
 @pytest.mark.system
@@ -132,15 +113,6 @@ def test_an_install_that_is_killed_before_a_step_leaves_the_old_skill_or_the_new
     assert remains(world) == []
     found = {finding.name: finding.problems for finding in here.installer.verify()}
     assert found.get("probe", ()) == ((INTERRUPTED,) if told else ())
-    if expected and told:
-        which.write_text("c")
-        assert here.installer.verify()[1].problems[0] == INTERRUPTED
-        assert "which was changed" in here.installer.verify()[1].problems
-        which.write_text(expected)
-        locked = json.loads((world.home / ".agents/skills.lock.json").read_text())["skills"]["probe"]
-        present = locked["digest"] if is_new else locked["before"]["digest"]
-        here.take(first, replace=True)
-        assert here.record()[-1]["replaced"] == present
     here.take(second, replace=True)
     assert [finding.problems for finding in here.installer.verify()] == [(), ()]
     assert "before" not in (world.home / ".agents/skills.lock.json").read_text()
@@ -239,6 +211,20 @@ def test_a_skill_that_was_installed_while_the_question_was_open_is_not_replaced(
     assert [finding.problems for finding in here.installer.verify()] == [()]
 
 
+def test_a_stage_that_a_project_brings_is_removed_and_moves_nothing_of_others(world: World) -> None:
+    first, _ = versions(world)
+    world.skill("own/.before-stolen")
+    stage = world.project / ".agents/.installing-x"
+    stage.mkdir(parents=True)
+    (stage / "SKILL.md").write_text("{}")
+    (world.project / ".agents/.installing-y").symlink_to(world.project / "own")
+    here = place(world)
+    here.take(first, project=True)
+    assert not stage.exists()
+    assert (world.project / "own/.before-stolen/SKILL.md").exists()
+    assert os.listdir(world.project / ".agents/skills") == ["probe"]
+
+
 def test_what_another_program_puts_there_at_the_last_moment_is_not_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,17 +241,3 @@ def test_what_another_program_puts_there_at_the_last_moment_is_not_lost(
         here.take(first)
     assert (here.skills / "probe/SKILL.md").read_text().endswith("own")
     assert os.listdir(here.skills.parent) == ["skills"]
-
-
-def test_a_stage_that_a_project_brings_is_removed_and_moves_nothing_of_others(world: World) -> None:
-    first, _ = versions(world)
-    world.skill("own/.before-stolen")
-    stage = world.project / ".agents/.installing-x"
-    stage.mkdir(parents=True)
-    (stage / "SKILL.md").write_text("{}")
-    (world.project / ".agents/.installing-y").symlink_to(world.project / "own")
-    here = place(world)
-    here.take(first, project=True)
-    assert not stage.exists()
-    assert (world.project / "own/.before-stolen/SKILL.md").exists()
-    assert os.listdir(world.project / ".agents/skills") == ["probe"]
