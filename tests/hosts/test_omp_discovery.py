@@ -191,7 +191,7 @@ def test_globs_and_always_apply_are_fields_of_this_host_with_their_types_and_all
     assert verdict["ignored"] == []
     text = discover(world).session().system_prompt("BASE", files=["README.md"])
     assert "- good: Bound." in text.splitlines()
-    assert not {"MARKER", "preloaded"} & set(text.replace("-", " ").split())
+    assert ("MARKER" in text, "preloaded" in text) == (False, False)
 
 
 TOGGLES = {
