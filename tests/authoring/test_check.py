@@ -10,7 +10,6 @@ import pytest
 from metier import ConfigError, Skills
 from metier.authoring import check
 from metier.authoring.check import HostVerdict
-from metier.authoring.verdict import HeldVerdicts
 from metier.catalog import validate
 from metier.hosts import profiles
 from worlds import World
@@ -168,20 +167,6 @@ def crowded(world: World) -> list[Path]:
     bases, numbers = (world.project, world.home), (0, 1, 3, 84, 101, 250, 256, 259)
     named = [path for number in numbers for base in bases for path in base.glob(f".*/skills/n{number:03}")]
     return [*named, *(world.project / ".agents/skills" / name for name in ("one", "broken", "colon", "a-wide"))]
-
-
-def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd_skills(world)
-    together = check.examine([world.project], cwd=world.project, home=world.home)
-    monkeypatch.setattr("metier.authoring.verdict._IN_MEMORY", 50)
-    monkeypatch.setattr("metier.authoring.verdict._PART", 7)
-    with HeldVerdicts() as held:
-        for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
-            held.add(verdicts)
-            assert next(held.by_skill()), "they can be read while more come, and not all of them"
-        told = list(held.by_skill())
-        assert [verdict for each in told for verdict in each] == together
-        assert len(told) == len({verdict.path for verdict in together})
 
 
 def test_fields_without_a_meaning_are_named_for_each_host(world: World) -> None:

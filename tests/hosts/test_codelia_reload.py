@@ -71,47 +71,34 @@ def test_files_that_do_not_fit_are_left_out_and_counted(world: World, case: str)
         assert "</skill_files>\nMore files of this skill are not listed here." in cut
 
 
-@pytest.mark.behaviour("C-074", "N-020")
+@pytest.mark.behaviour("C-074", "C-075", "N-020")
 @pytest.mark.parametrize("profile", ["codelia", "standard"])
-def test_a_new_file_sends_no_text_again(world: World, tmp_path: Path, profile: str) -> None:
-    folder = world.skill(".agents/skills/probe", body="BODY", files={"references/a.md": "x"}).parent
-    store = open_store(str(tmp_path / "events.db"))
-    first = world.discover(profile).session(store=store, id="kept")
-    given = first.call(*LOAD).text
-    assert "BODY" in given
-    (folder / "references/b.md").write_text("new")
-    (folder / "references/a.md").unlink()
-    later = world.discover(profile).session(store=store, id="kept")  # as another process opens it
-    for opened in (first, later):
-        again = opened.call(*LOAD).text
-        assert "BODY" not in again
-        assert "already loaded" in again
-        assert opened.output(opened.state()["loaded"][0]["ref"]) == given
-    without_store = later.skills.session(state=first.state())
-    assert "already loaded" in without_store.call(*LOAD).text
-    (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text() + "MORE\n")
-    assert "MORE" in later.call(*LOAD).text
-    outcome = replay.replay(replay.from_store(store, "kept"))
-    assert outcome.identical, outcome.differences
-    store.close()
-
-
-@pytest.mark.behaviour("C-075")
-def test_a_changed_skill_is_read_in_full_whatever_its_time_says(world: World) -> None:
-    path = world.skill(".agents/skills/probe", body="OLD-1", license="MIT")
-    before = path.stat()
-    opened = session(world)
-    texts = [read(opened)]
-    for old, new, same_time in (("OLD-1", "NEW-2", True), ("NEW-2", "NEW-3", False), ("MIT", "BSD", True)):
-        path.write_text(path.read_text().replace(old, new))
-        if same_time:  # neither its size nor its time shows the change
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        texts.append(read(opened))
-        assert texts[-1] == read(session(world)), "the same as for a session that sees it first"
-        assert new in texts[-1]
-        assert old not in texts[-1]
-        assert "already loaded" in read(opened)
-    assert len(set(texts)) == 4
+def test_a_new_file_sends_no_text_again_and_a_changed_one_all_of_it(world: World, tmp_path: Path, profile: str) -> None:
+    path = world.skill(".agents/skills/probe", body="BODY", license="MIT", files={"references/a.md": "x"})
+    folder, before = path.parent, path.stat()
+    with open_store(str(tmp_path / "events.db")) as store:
+        first = world.discover(profile).session(store=store, id="kept")
+        given = read(first)
+        assert "BODY" in given
+        (folder / "references/b.md").write_text("new")
+        (folder / "references/a.md").unlink()
+        later = world.discover(profile).session(store=store, id="kept")  # as another process opens it
+        for opened in (first, later):
+            again = read(opened)
+            assert ("BODY" in again, "already loaded" in again) == (False, True)
+            assert opened.output(opened.state()["loaded"][0]["ref"]) == given
+        assert "already loaded" in read(later.skills.session(state=first.state()))
+        changes = [("BODY", "NEWS", True), ("NEWS", "LAST", False), ("MIT", "BSD", True)]
+        for old, new, same_time in changes if profile == "codelia" else changes[:2]:  # the other one shows no license
+            path.write_text(path.read_text().replace(old, new))
+            if same_time:  # neither its size nor its time shows the change
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            text = read(later)
+            assert text == read(world.discover(profile).session()), "the same as for a session that sees it first"
+            assert (new in text, old in text) == (True, False)
+            assert "already loaded" in read(later)
+        outcome = replay.replay(replay.from_store(store, "kept"))
+        assert outcome.identical, outcome.differences
 
 
 @pytest.mark.system

@@ -182,22 +182,6 @@ def test_hits_of_one_name_are_told_apart_and_a_disabled_skill_is_in_the_list_alo
     ]
 
 
-@pytest.mark.behaviour("N-002")
-def test_another_profile_names_scope_and_path_of_a_hit_only_where_names_repeat(world: World, twins: list[Path]) -> None:
-    world.skill(".agents/skills/solo", description="Another release.")
-    settings = {"collisions": {"rule": "ambiguous"}}
-    text = world.discover(settings=settings).session().call("skill_search", {"query": "release"}).text
-    for path, scope in zip(twins, ("repo", "user"), strict=True):
-        assert f"- twin: Draft release notes.\n  scope: {scope}, path: {path}" in text
-    assert len(text.split("\n")) == 5, "one line for the skill whose name is its own"
-    hidden = settings | {"resources": {"hide_paths": True}}
-    veiled = world.discover(settings=hidden).session().call("skill_search", {"query": "release"}).text
-    assert "scope: user" in veiled
-    assert str(world.home) not in veiled
-    plain = world.discover().session().call("skill_search", {"query": "release"}).text
-    assert sorted(plain.split("\n")) == ["  and 1 like it", "- solo: Another release.", "- twin: Draft release notes."]
-
-
 @pytest.mark.behaviour("C-044", "C-045", "C-092")
 def test_the_limit_is_clamped_and_a_cut_is_said(world: World) -> None:
     for number in range(55):

@@ -162,14 +162,3 @@ def test_an_edit_deep_in_the_tree_shows_though_no_folder_changed(world: World, k
     assert (opened(heard), skills["deep"].description) == ([str(path)], expected)
     listed = metier(world, "list", "--profile", "mycodeagent")["skills"]
     assert {s["name"]: s["description"] for s in listed}["deep"] == expected
-
-
-def test_a_skill_file_that_leads_out_of_the_project_is_left_out(world: World) -> None:
-    """The catalog's part of M-047."""
-    world.skill("~/secrets/inside")
-    for name, target in (("out", world.home / "secrets/inside/SKILL.md"), ("in", world.skill("kept/in"))):
-        (world.project / "skills" / name).mkdir(parents=True)
-        (world.project / "skills" / name / "SKILL.md").symlink_to(target)
-    skills = world.discover("mycodeagent")
-    assert names(skills) == ["in"]
-    assert [(s.name, s.reason) for s in skills.skipped] == [("out", "outside")]

@@ -38,8 +38,8 @@ def plugins(world: World) -> Path:
     return file
 
 
-def discover(world: World, cwd: Path | None = None, **settings: Any) -> Skills:
-    return world.discover("omp", cwd, settings={"skills": {"customDirectories": [CUSTOM], **settings}})
+def discover(world: World, **settings: Any) -> Skills:
+    return world.discover("omp", settings={"skills": {"customDirectories": [CUSTOM], **settings}})
 
 
 def everywhere(world: World, pattern: str = "{source}-{level}", **given: Any) -> dict[str, Path]:
@@ -91,7 +91,7 @@ def test_further_folders_count_and_dot_entries_and_instructions_do_not(world: Wo
     for folder in ("", ".omp/skills", ".omp/skills/other", ".claude/skills/AGENTS.md"):
         (world.project / folder).mkdir(parents=True, exist_ok=True)
         (world.project / folder / "AGENTS.md").write_text("---\nname: agents\ndescription: Not a skill.\n---\n")
-    skills = discover(world, cwd=world.project / "a")
+    skills = world.discover("omp", world.project / "a", settings={"skills": {"customDirectories": [CUSTOM]}})
     expected = [*(f"further-{number}" for number in range(3)), "build", "dist", "node_modules", "Zebra", "top", "inner"]
     assert names(skills) == sorted([*expected, "Shown"], key=str.lower)
     assert [skills[f"further-{number}"].source for number in range(3)] == list(further.values())

@@ -55,7 +55,8 @@ def test_bodies_are_not_read_and_nothing_of_one_is_kept(world: World, monkeypatc
     assert (len(skills), sum(sizes)) == (3, 3 * limits.HEAD_BYTES)
     world.skill(f"{WORKSPACE}/broken", text=f"---\nname: broken\n---\n{MARKER}\n")
     skills = discover(world)
-    kept = [{name: getattr(skill, name) for name in skill.__slots__} for skill in skills]
+    listed: list[Any] = [*skills]
+    kept = [{name: getattr(skill, name) for name in skill.__slots__} for skill in listed]
     assert MARKER not in repr(kept) + repr(skills.diagnostics)
     assert MARKER not in json.dumps(metier(world, "list", "--all", "--profile", "rip"))
     cached = [file.read_bytes() for file in world.home.rglob("*") if file.is_file() and file.name != "SKILL.md"]

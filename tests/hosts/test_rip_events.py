@@ -1,6 +1,5 @@
 """rip: the frames that a session leaves, one flat JSON object each, in order and the same every time."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -10,9 +9,6 @@ from typing import Any
 
 import pytest
 
-import forking
-from hosts.asking import metier
-from metier.errors import BadArguments
 from metier.record.events import TYPES
 from metier.record.store import canonical
 from metier.record.store.memory import MemoryStore
@@ -250,46 +246,3 @@ def test_arguments_are_not_recorded_where_policy_says_redact(world: World) -> No
     recorded = json.dumps([frame for frame in session.events if frame["type"] != "session_returned"])
     assert "PRIVATE" not in recorded
     assert "[redacted]" in recorded
-
-
-ODD = {
-    "half a character": "\ud800",
-    "a byte that is not UTF-8": "caf\udce9",
-    "a NUL": "a\x00b",
-    "a control sequence": "\x1b[31m",
-    "beyond the basic plane": "𝄞" * 10,
-}
-
-
-@pytest.mark.system
-def test_odd_text_in_a_call_is_answered_and_the_next_process_reads_and_replays_the_record(world: World) -> None:
-    world.skill(".rip/skills/one", body=BODY)
-    store = f"sqlite:{world.home}/record.db"
-    session = open_session(world, store=store, id="odd")
-    for what, text in ODD.items():
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("skill_load", {"name": text}),
-            ("skill_load", {"name": "one", "arguments": text}),
-            ("skill_read", {"name": "one", "path": text}),
-            ("skill_search", {"query": text}),
-            (text, {text: text}),
-        ]
-        answers = [session.call(*call) for call in calls]
-        assert all(answer.text.strip().encode() for answer in answers), "a provider can send each to the model"
-        torn = what in ("half a character", "a byte that is not UTF-8")
-        assert [answer.ok for answer in answers] == [False, not torn, False, not torn, False]
-        assert all(("half a surrogate pair" in answer.text) is torn for answer in answers[:4])
-        with contextlib.suppress(BadArguments):  # a host's mistake, unlike a model's
-            session.invoke(text)
-    options = ["--profile", "rip", "--store", store]
-    replayed = metier(world, "replay", "--verify", "odd", *options)
-    assert (replayed["identical"], replayed["differences"]) == (True, [])
-    assert replayed["frames"] == len(session.events)
-    shown = forking.run(
-        [*forking.METIER, "events", "--session", "odd", "--json", *options],
-        cwd=world.project,
-        env={**os.environ, "HOME": str(world.home)},
-        capture_output=True,
-        check=True,
-    )
-    assert [json.loads(line) for line in shown.stdout.decode().splitlines()] == session.events

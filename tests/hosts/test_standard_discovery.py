@@ -69,13 +69,14 @@ def test_most_breaches_are_warnings_and_what_cannot_be_used_is_an_error_and_harm
 
 
 def test_a_skill_says_who_may_call_it(world: World) -> None:
-    for field, expected in (
+    cases: tuple[tuple[dict[str, Any], tuple[bool, bool, bool]], ...] = (
         ({"disable-model-invocation": True}, (False, True, True)),
         ({"user-invocable": False}, (True, False, True)),
         ({"hide": True}, (False, True, True)),
         ({"enabled": False}, (True, True, False)),
         ({"enabled": "false"}, (True, True, True)),
-    ):
+    )
+    for field, expected in cases:
         world.skill(f"{HERE}/probe", **field)
         skill = world.discover()["probe"]
         assert (skill.model_invocable, skill.user_invocable, skill.enabled) == expected
