@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from calling import Run
 from metier.authoring.lint import describe_flaw, review
 from metier.catalog.hidden import hidden_characters
@@ -20,8 +18,6 @@ def told(world: World, body: str, **given: Any) -> list[tuple[str, str, int, int
     path = world.skill("pdf", description=GOOD, body=body, **given)
     return [(d.code, d.severity, d.line, d.column) for d in review(str(path.parent))]
 
-
-# --- links ---
 
 FINE = """\
 See [forms](references/forms.md#fields), [the same](./references/forms.md "Forms"), <img src="assets/logo.png">, and
@@ -48,12 +44,10 @@ FILES = {
 }
 
 
-def test_what_is_there_and_what_is_no_file_is_no_finding(world: World) -> None:
+def test_what_is_missing_is_found_at_its_place_and_nothing_else(world: World) -> None:
     assert told(world, FINE, files=FILES) == []
-
-
-def test_what_is_missing_is_found_at_its_place(world: World) -> None:
     world.skill("o")  # a file outside of the skill is not there where the skill is installed alone
+    (world.project / "pdf").rename(world.project / "before")
     body = "[a](references/a.md) and\n![b](b.png)\n`references/c.md`\n```\nbash scripts/d.sh\n```\n[o](../o/SKILL.md)\n"
     assert told(world, body, files={"scripts/fill.py": "", "notes/Forms.md": ""}) == [
         ("file-missing", "warning", 5, 5),
@@ -63,6 +57,9 @@ def test_what_is_missing_is_found_at_its_place(world: World) -> None:
         ("file-missing", "info", 7, 2),  # it may be an example
         ("reference-unreachable", "info", 1, 1),
     ]
+    (world.project / "pdf").rename(world.project / "behind")
+    for body in ("All in `references/`.", "Read references/<topic>.md.", "See the references folder."):
+        assert told(world, body, files={"references/a.md": "", "references/deep/b.md": ""}) == [], body
 
 
 def test_a_missing_file_is_told_with_the_one_that_was_meant(world: World, run: Run) -> None:
@@ -94,11 +91,6 @@ def test_links_are_followed_from_file_to_file(world: World) -> None:
     ]
 
 
-@pytest.mark.parametrize("body", ["All in `references/`.", "Read references/<topic>.md.", "See the references folder."])
-def test_a_folder_that_is_named_is_reached_as_a_whole(world: World, body: str) -> None:
-    assert told(world, body, files={"references/a.md": "", "references/deep/b.md": ""}) == []
-
-
 def test_a_link_never_leads_a_review_out_of_the_folder(world: World) -> None:
     (world.project / "secret.md").write_text("\u202e")
     path = world.skill("pdf", description=GOOD, body="[a](references/a.md) [b](up/secret.md)")
@@ -108,54 +100,34 @@ def test_a_link_never_leads_a_review_out_of_the_folder(world: World) -> None:
     assert review(str(path.parent)) == []
 
 
-# --- the description ---
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "TODO",
-        "TODO: describe it",
-        "Replace with description of the skill and when to use it.",
-        "A brief description of what this skill does",
-        "<description>",
-        "[Your description]",
-        "Your skill description here",
-        "My skill.",
-        "Does what x is for. Use when the user asks for it. (Replace these sentences with your own.)",
-    ],
+PLACEHOLDERS = (
+    *("TODO", "TODO: describe it", "<description>", "[Your description]", "Your skill description here", "My skill."),
+    "Replace with description of the skill and when to use it.",
+    "A brief description of what this skill does",
+    "Does what x is for. Use when the user asks for it. (Replace these sentences with your own.)",
 )
-def test_a_placeholder_is_no_description(text: str) -> None:
-    flaw = describe_flaw({"name": "x", "description": text})
-    assert flaw is not None
-    assert (flaw.code, flaw.severity) == ("description-placeholder", "warning")
-
-
-@pytest.mark.parametrize("text", ["PDF", "pdf-tools", "PDF Tools", "Tools."])
-def test_one_word_or_the_name_again_says_nothing(text: str) -> None:
-    flaw = describe_flaw({"name": "pdf-tools", "description": text})
-    assert flaw is not None
-    assert (flaw.code, flaw.severity) == ("description-vague", "warning")
-
-
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        (GOOD, {}),
-        ("Moves tasks from Todo to Done. Use it after a review.", {}),
-        ("Puts real values into placeholder text when asked.", {}),
-        ("Helps to write a job description.", {}),
-        ("处理文件", {}),
-        ("Füllt Formulare aus und speichert sie für den Benutzer.", {}),
-        ("Remplit les formulaires PDF avec les données de la table.", {}),
-        ("Rellena los formularios y los guarda con el nombre del cliente.", {}),
-        ("Заполняет формы.", {}),
-        ("Standards for the database.", {"when_to_use": "On any change of a table."}),
-        ("Standards for the database.", {"disable-model-invocation": True}),
-    ],
+GOOD_ONES = (
+    *(GOOD, "处理文件", "Заполняет формы.", "Helps to write a job description."),
+    "Moves tasks from Todo to Done. Use it after a review.",
+    "Puts real values into placeholder text when asked.",
+    "Füllt Formulare aus und speichert sie für den Benutzer.",
+    "Remplit les formulaires PDF avec les données de la table.",
+    "Rellena los formularios y los guarda con el nombre del cliente.",
 )
-def test_a_good_description_is_no_finding_in_any_language(text: str, fields: dict[str, object]) -> None:
-    assert describe_flaw({"name": "x", "description": text, **fields}) is None
+
+
+def test_a_placeholder_or_the_name_again_is_no_description_and_a_good_one_no_finding_in_any_language() -> None:
+    def flaw(text: str, **fields: object) -> str | None:
+        found = describe_flaw({"name": "pdf-tools", "description": text, **fields})
+        return found and f"{found.severity} {found.code}"
+
+    assert {text for text in PLACEHOLDERS if flaw(text) != "warning description-placeholder"} == set()
+    vague = ("PDF", "pdf-tools", "PDF Tools", "Tools.")
+    assert {text for text in vague if flaw(text) != "warning description-vague"} == set()
+    assert {text for text in GOOD_ONES if flaw(text) is not None} == set()
+    about = "Standards for the database."
+    assert flaw(about, when_to_use="On any change of a table.") is None
+    assert flaw(about, **{"disable-model-invocation": True}) is None
 
 
 def test_a_description_without_a_when_is_advice(world: World, run: Run) -> None:
@@ -167,44 +139,25 @@ def test_a_description_without_a_when_is_advice(world: World, run: Run) -> None:
     assert run("validate", "pdf").out == "1 checked, 0 invalid\n", "only the strict validation advises"
 
 
-# --- hidden characters ---
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "👨‍👩‍👧 and 🏳️‍🌈 and 👩🏽‍⚕️ and 🏴󠁧󠁢󠁥󠁮󠁧󠁿 and ❤️",
-        "می‌خواهم",  # Persian: a zero-width non-joiner
-        "क्‍ष and ක්‍ෂ",  # Hindi, Sinhala: zero-width joiners
-        "שלום \u200fabc\u200e \u2067x\u2069",
-        "ภาษา\u200bไทย",
-        "葛\U000e0100城",
-        "Donau\u00addampf",
-        "\u200b```\ncode\n\u200b```",
-        "tab\tand\r\nline\x0cfeed",
-        "\ufeffbyte order mark",
-    ],
+ORDINARY = (
+    "👨‍👩‍👧 and 🏳️‍🌈 and 👩🏽‍⚕️ and 🏴󠁧󠁢󠁥󠁮󠁧󠁿 and ❤️",
+    "می‌خواهم",  # Persian: a zero-width non-joiner
+    "क्‍ष and ක්‍ෂ",  # Hindi, Sinhala: zero-width joiners
+    "שלום \u200fabc\u200e \u2067x\u2069",
+    *("ภาษา\u200bไทย", "葛\U000e0100城", "Donau\u00addampf", "\u200b```\ncode\n\u200b```"),
+    *("tab\tand\r\nline\x0cfeed", "\ufeffbyte order mark"),
 )
-def test_ordinary_text_has_no_hidden_characters(text: str) -> None:
-    assert hidden_characters(text) == []
+HIDDEN = {
+    **dict.fromkeys(("a\u202eb", "a\u2066b", "שלום\u202e", "🏴\U000e0067"), "hidden"),
+    **dict.fromkeys(("ignore\U000e0049\U000e0067", "x\ufe01\ufe02\U000e0101"), "hidden hidden"),
+    "a\u200bb\u200dc\u2060d\ufeff": "invisible invisible invisible invisible",
+    **dict.fromkeys(("a\u200eb", "\x1b[31m"), "invisible"),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("a\u202eb", "hidden"),
-        ("a\u2066b", "hidden"),
-        ("שלום\u202e", "hidden"),
-        ("ignore\U000e0049\U000e0067", "hidden hidden"),
-        ("🏴\U000e0067", "hidden"),
-        ("x\ufe01\ufe02\U000e0101", "hidden hidden"),
-        ("a\u200bb\u200dc\u2060d\ufeff", "invisible invisible invisible invisible"),
-        ("a\u200eb", "invisible"),
-        ("\x1b[31m", "invisible"),
-    ],
-)
-def test_what_nobody_sees_is_found(text: str, kinds: str) -> None:
-    assert " ".join(one.kind for one in hidden_characters(text)) == kinds
+def test_what_nobody_sees_is_found_and_nothing_in_ordinary_text() -> None:
+    assert {text: hidden_characters(text) for text in ORDINARY} == {text: [] for text in ORDINARY}
+    assert {text: " ".join(one.kind for one in hidden_characters(text)) for text in HIDDEN} == HIDDEN
 
 
 def test_a_hidden_character_is_told_once_with_its_name_and_place(world: World, run: Run) -> None:

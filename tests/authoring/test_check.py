@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from metier import ConfigError, Skills
 from metier.authoring import check
 from metier.authoring.check import HostVerdict
-from metier.authoring.verdict import HeldVerdicts
 from metier.catalog import validate
 from metier.hosts import profiles
 from worlds import World
@@ -51,22 +49,17 @@ def of(world: World, where: Path, host: str) -> HostVerdict:
     return verdict
 
 
-def test_a_linked_folder_is_followed_and_is_one_skill(world: World) -> None:
+def test_a_linked_folder_is_followed_and_a_file_with_two_paths_judged_once(world: World) -> None:
     file = world.skill(".agents/skills/x")
     (world.project / ".claude/skills").mkdir(parents=True)
     (world.project / ".claude/skills/x").symlink_to("../../.agents/skills/x")
     assert of(world, file, "claude-code").root == str(world.project / ".claude/skills")
-    assert len(check.examine([world.project], ["claude-code"], world.project, world.home)) == 1
     assert of(world, world.project / ".claude/skills/x", "opencode").status == "offered"
-
-
-def test_a_file_with_two_paths_is_judged_once(world: World) -> None:
-    world.skill(".agents/skills/a")
-    (world.project / ".agents/skills/b").mkdir()
-    (world.project / ".agents/skills/b/SKILL.md").symlink_to("../a/SKILL.md")
-    for hosts in (["standard"], ["standard", "codex", "omp"]):
+    (world.project / ".agents/skills/y").mkdir()
+    (world.project / ".agents/skills/y/SKILL.md").symlink_to("../x/SKILL.md")
+    for hosts in (["claude-code"], ["standard"], ["standard", "codex", "omp"]):
         found = check.examine([world.project], hosts, world.project, world.home)
-        assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "a") for host in hosts]
+        assert [(v.profile, Path(v.path).parent.name) for v in found] == [(host, "x") for host in hosts]
 
 
 def test_a_linked_file_that_no_host_follows_gets_a_verdict(world: World) -> None:
@@ -132,14 +125,30 @@ def odd_skills(world: World) -> None:
     world.skill("elsewhere/three")
 
 
-def test_one_skill_is_judged_as_among_all_of_them(world: World) -> None:
-    odd_skills(world)
-    together = check.examine([world.project], cwd=world.project, home=world.home)
-    files = sorted({verdict.path for verdict in together})
-    assert len(files) == 19
-    for file in files:
-        alone = check.examine([Path(file).parent], cwd=world.project, home=world.home)
-        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
+@pytest.mark.parametrize("limited", [False, True])
+def test_one_skill_is_judged_as_among_all_of_them_also_where_a_limit_decides(world: World, limited: bool) -> None:
+    def examined(where: list[Path], hosts: list[str] | None = None) -> list[HostVerdict]:
+        return check.examine(where, hosts or profiles.BUILT_IN, cwd=world.project, home=world.home)
+
+    if limited:
+        asked = crowded(world)
+        together = examined([world.project, world.home])
+        cut = {verdict.profile for verdict in together if any("the listing of" in cut for cut in verdict.cuts)}
+        assert cut == {"claude-code", "codelia", "codex", "zed"}
+        assert {v.profile for v in together if v.why == "more than 200 skills"} == {"remcochat"}
+        assert {v.listed for v in together if v.profile == "codelia"} == {True, False}
+    else:
+        odd_skills(world)
+        together = examined([world.project])
+        asked = [Path(file).parent for file in sorted({verdict.path for verdict in together})]
+        assert len(asked) == 19
+    paths = {str(folder / "SKILL.md") for folder in asked}
+    for folder in asked:
+        file = str(folder / "SKILL.md")
+        assert [v for v in examined([folder]) if v.path == file] == [v for v in together if v.path == file]
+    for host in profiles.BUILT_IN if limited else ():  # which has nothing from the hosts before it then
+        alone = [v for v in examined(asked, [host]) if v.path in paths]
+        assert alone == [v for v in together if v.path in paths and v.profile == host]
 
 
 def crowded(world: World) -> list[Path]:
@@ -147,64 +156,17 @@ def crowded(world: World) -> list[Path]:
     odd_skills(world)
     for number in range(260):
         keys = f"disable-model-invocation: {str(number % 7 == 0).lower()}\n" if number % 3 == 0 else ""
-        keys += "version: 1.0\ntags: [a, b]\n" if number % 5 == 0 else ""
-        words = "words and more " * (number % 40)
-        text = f"---\nname: n{number:03}\ndescription: Number {number}. {words}\n{keys}---\n"
+        text = (
+            f"---\nname: n{number:03}\ndescription: Number {number}. {'words and more ' * (number % 40)}\n{keys}---\n"
+        )
         where = (".agents/skills", ".agents/skills", ".claude/skills", "~/.agents/skills")[number % 4]
         world.skill(f"{where}/n{number:03}", text=text)
-    for number in (1, 100, 250):
+    for number in (1, 250):
         world.skill(f"~/.agents/skills/n{number:03}", description="Another of the same name.")
         world.skill(f".agents/skills/n{number:03}", description="The one that comes first.")
-    policy = world.project / ".agents/skills/n004/agents/openai.yaml"
-    policy.parent.mkdir()
-    policy.write_text("policy:\n  allow_implicit_invocation: false\n")
-    numbers = (0, 1, 2, 3, 4, 21, 84, 100, 101, 102, 250, 256, 257, 258, 259)
-    bases = (world.project, world.home)
+    bases, numbers = (world.project, world.home), (0, 1, 3, 84, 101, 250, 256, 259)
     named = [path for number in numbers for base in bases for path in base.glob(f".*/skills/n{number:03}")]
-    odd = ("one", "label", "broken", "colon", "extra-keys", "t-wide", "a-wide", "outer/inner/one")
-    return [*named, *(world.project / ".agents/skills" / name for name in odd)]
-
-
-def test_one_skill_is_judged_as_among_all_of_them_where_a_limit_decides(world: World) -> None:
-    asked = crowded(world)
-    everything = [world.project, world.home]
-    together = check.examine(everything, cwd=world.project, home=world.home)
-    limited = {verdict.profile for verdict in together if any("the listing of" in cut for cut in verdict.cuts)}
-    assert limited == {"claude-code", "codelia", "codex", "zed"}
-    assert {v.profile for v in together if v.why == "more than 200 skills"} == {"remcochat"}
-    assert {v.listed for v in together if v.profile == "codelia"} == {True, False}
-    for folder in asked:
-        file = str(folder / "SKILL.md")
-        alone = check.examine([folder], cwd=world.project, home=world.home)
-        assert [v for v in alone if v.path == file] == [v for v in together if v.path == file]
-    for host in profiles.BUILT_IN:  # which has nothing from the hosts before it then
-        alone = check.examine(asked, [host], cwd=world.project, home=world.home)
-        paths = {str(folder / "SKILL.md") for folder in asked}
-        expected = [v for v in together if v.path in paths and v.profile == host]
-        assert [v for v in alone if v.path in paths] == expected
-
-
-def test_verdicts_that_wait_in_a_file_come_back_skill_by_skill(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd_skills(world)
-    together = check.examine([world.project], cwd=world.project, home=world.home)
-    monkeypatch.setattr("metier.authoring.verdict._IN_MEMORY", 50)
-    monkeypatch.setattr("metier.authoring.verdict._PART", 7)
-    with HeldVerdicts() as held:
-        for verdicts in check.by_host([world.project], cwd=world.project, home=world.home):
-            held.add(verdicts)
-            assert next(held.by_skill()), "they can be read while more come, and not all of them"
-        told = list(held.by_skill())
-        assert [verdict for each in told for verdict in each] == together
-        assert len(told) == len({verdict.path for verdict in together})
-
-
-def test_files_that_other_hosts_read_first_are_judged_by_the_rules_of_each(world: World) -> None:
-    file = world.skill(".agents/skills/x", description="Longer than ten.")
-    standard = profiles.build(profiles.load("standard"))
-    rules = replace(standard.validation, description_length=10, description_breach="error")
-    narrow = replace(standard, name="narrow", validation=rules)
-    found = check.verdicts(file, ["standard", narrow, "codex"], cwd=world.project, home=world.home)
-    assert [verdict.status for verdict in found] == ["offered", "invalid", "offered"]
+    return [*named, *(world.project / ".agents/skills" / name for name in ("one", "broken", "colon", "a-wide"))]
 
 
 def test_fields_without_a_meaning_are_named_for_each_host(world: World) -> None:
@@ -253,22 +215,20 @@ def test_a_verdict_says_where_the_skill_would_have_to_be(world: World) -> None:
             moved.unlink()
 
 
-@pytest.mark.parametrize(
-    ("where", "host", "says"),
-    [
-        (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
-        (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
-        (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
-        (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
-        (".agents/skills/build", "standard", "folders named build are not searched"),
-    ],
-)
-def test_a_skill_that_a_rule_leaves_out_says_which(world: World, where: str, host: str, says: str) -> None:
-    if "outer" in where:
-        world.skill(".agents/skills/outer")
-    verdict = of(world, world.skill(where), host)
-    assert verdict.status == "left-out"
-    assert says in verdict.why
+LEFT_OUT = [
+    (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
+    (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
+    (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
+    (".agents/skills/build", "standard", "folders named build are not searched"),
+    (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
+]
+
+
+def test_a_skill_that_a_rule_leaves_out_says_which(world: World) -> None:
+    world.skill(".agents/skills/outer")
+    for where, host, says in LEFT_OUT:
+        verdict = of(world, world.skill(where), host)
+        assert (verdict.status, says in verdict.why) == ("left-out", True), where
 
 
 def test_a_host_that_needs_no_description_in_a_folder_is_asked_about_that_folder(world: World) -> None:
@@ -294,28 +254,6 @@ def test_a_skill_that_shares_only_its_folder_with_another_is_not_overlooked(worl
         assert (verdict.status, verdict.name) == ("shadowed", "x")
 
 
-def test_the_listing_of_a_host_counts_every_skill_also_if_one_is_asked_about(world: World) -> None:
-    for number in range(200):
-        world.skill(f".agents/skills/s{number:03}", description="words and " * 40)
-    asked = [world.project / f".agents/skills/s{number:03}" for number in (0, 199)]
-    first, last = (
-        {v.profile: v.cuts for v in check.verdicts(skill, ["standard", "codex", "zed"], world.project, world.home)}
-        for skill in asked
-    )
-    full = "the listing of 200 skills is limited to {}: {}"
-    shortened = full.format("51,200 bytes", "descriptions are shortened")
-    assert first == {
-        "standard": (),
-        "codex": (full.format("8,000 characters", "descriptions are shortened"),),
-        "zed": (shortened,),
-    }
-    assert last == {
-        "standard": (),
-        "codex": (full.format("8,000 characters", "this one is listed by name only"),),
-        "zed": (shortened,),
-    }
-
-
 def test_the_users_switches_and_settings_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file = world.skill(".agents/skills/x")
     config = world.home / ".config/metier"
@@ -336,9 +274,6 @@ def test_a_skill_of_a_catalog_and_a_profile_of_ones_own_can_be_asked_about(world
     assert (verdict.profile, verdict.status) == ("own", "elsewhere")
     with pytest.raises(ConfigError, match=r"no SKILL\.md"):
         check.verdicts(world.project, cwd=world.project, home=world.home)
-
-
-# --- the corpus
 
 
 UNALIKE = ("standard", "codelia", "omp", "mycodeagent", "claude-code", "opencode", "zed")

@@ -68,26 +68,18 @@ def test_check_asks_only_the_hosts_that_were_named(world: World, run: Run) -> No
     shown = run("check", "x", "--host", "codex", "--host", "claude-code", "--json").json
     assert shown["hosts"] == ["codex", "claude-code"]
     assert [v["profile"] for v in shown["skills"][0]["verdicts"]] == ["codex", "claude-code"]
-    assert shown["skills"][0]["verdicts"][0].keys() >= {
-        "profile",
-        "path",
-        "status",
-        "found",
-        "why",
-        "put",
-        "name",
-        "model",
-        "user",
-        "called",
-        "cuts",
-        "ignored",
-        "notes",
-        "diagnostics",
-        "certainty",
-        "assumed",
-    }
+    assert {"status", "why", "put", "cuts", "diagnostics", "certainty"} <= shown["skills"][0]["verdicts"][0].keys()
     assert run("check", "x", "--profile", "rip", "--json").json["hosts"] == ["rip"]
     assert run("check", "x", "--host", "codx").code == 2
+    world.skill("prompts/x")
+    asked = ["check", "prompts/x", "--host", "codex", "--json"]
+    assert run(*asked).json["skills"][0]["verdicts"][0]["status"] == "elsewhere"
+    assert run(*asked, "--skills", "prompts").json["skills"][0]["verdicts"][0]["status"] == "offered"
+    (world.project / "file.txt").write_text("x")
+    (world.project / "empty").mkdir()
+    for path, code in {"nowhere": 2, "file.txt": 2, "empty": 1}.items():
+        wrong = run("check", path)
+        assert (wrong.code, wrong.out, path in wrong.err) == (code, "", True)
 
 
 def test_a_named_host_must_find_and_show_the_skill(world: World, run: Run) -> None:
@@ -132,51 +124,17 @@ def test_the_hosts_of_a_configuration_are_named_hosts(world: World, run: Run) ->
     assert (wrong.code, "codex" in wrong.err) == (2, True)
 
 
-def test_the_columns_are_explained_below_the_table_and_in_the_help(world: World, run: Run) -> None:
-    world.skill(".agents/skills/x")
-    world.skill("y")
-    one, many, help_text = run("check", ".agents/skills/x").out, run("check", ".").out, run("check", "--help").out
-    assert "no: it is not in a folder that the host searches; model, user: who can use it, -" in one.replace("\n", " ")
-    assert "elsewhere: it is not in a folder that" in many.replace("\n", " ")
-    assert all(
-        word in help_text for word in ("yes", "later", "shadowed", "left out", "no ", "invalid", "MODEL", "USER")
-    )
-    assert "who can use it" not in run("check", ".agents/skills/x", "-q").out
-
-
-def test_check_counts_the_folders_that_hosts_are_told_to_search(world: World, run: Run) -> None:
-    world.skill("prompts/x")
-    asked = ["check", "prompts/x", "--host", "codex", "--json"]
-    assert run(*asked).json["skills"][0]["verdicts"][0]["status"] == "elsewhere"
-    assert run(*asked, "--skills", "prompts").json["skills"][0]["verdicts"][0]["status"] == "offered"
-
-
-@pytest.mark.parametrize(("path", "code"), [("nowhere", 2), ("file.txt", 2), ("empty", 1)])
-def test_check_of_what_is_no_skill_says_so(world: World, run: Run, path: str, code: int) -> None:
-    (world.project / "file.txt").write_text("x")
-    (world.project / "empty").mkdir()
-    result = run("check", path)
-    assert (result.code, result.out) == (code, "")
-    assert path in result.err
-
-
-def test_check_prints_nothing_that_a_terminal_could_obey(world: World, run: Run) -> None:
+def test_check_prints_nothing_that_a_terminal_could_obey_and_tells_of_odd_folders(world: World, run: Run) -> None:
     nasty = "\x1b[31mred\x07\x9b31m\u202e"
-    world.skill(
-        f".agents/skills/{nasty}", description="d", text=f'---\nname: "{nasty}"\ndescription: d\n{nasty}: 1\n---\n'
-    )
+    text = f'---\nname: "{nasty}"\ndescription: d\n{nasty}: 1\n---\n'
+    world.skill(f".agents/skills/{nasty}", description="d", text=text)
+    world.skill(os.fsdecode(b".agents/skills/x\xff"), name="x")
     for arguments in (["."], [f".agents/skills/{nasty}"], [".", "--json"], [".", "--sarif", "-v"]):
         shown = run("check", *arguments, "-v").out
         assert not [char for char in shown if (ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160]
-
-
-def test_a_folder_whose_name_is_no_utf8_is_told_of_all_the_same(world: World, run: Run) -> None:
-    odd = os.fsdecode(b".agents/skills/x\xff")
-    world.skill(odd, name="x")
-    for arguments in ([], ["--json"], ["--sarif"]):
-        assert "x" in run("check", ".", *arguments).out
-    (result, *_) = run("check", ".", "--sarif").json["runs"][0]["results"]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == ".agents/skills/x%FF/SKILL.md"
+    results = run("check", ".", "--sarif").json["runs"][0]["results"]
+    uris = {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results}
+    assert ".agents/skills/x%FF/SKILL.md" in uris
 
 
 SARIF = json.loads(Path(__file__).with_name("sarif.json").read_text())

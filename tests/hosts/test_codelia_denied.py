@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -30,25 +29,31 @@ A, B = {"name": "a"}, {"name": "b"}
 
 
 @pytest.fixture
-def denied(world: World) -> World:
-    """Two skills; a rule of the user denies the first. This host asks about the second."""
+def two(world: World) -> World:
     for name in ("a", "b"):
         world.skill(f".agents/skills/{name}", body=f"BODY-{name}")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
     return world
+
+
+@pytest.fixture
+def denied(two: World) -> World:
+    """A rule of the user denies the first of two skills. This host asks about the second."""
+    deny_a(two)
+    return two
+
+
+def deny_a(world: World) -> None:
+    config = world.home / ".config/metier/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
 
 
 def app(world: World) -> App:
     return App(world.project, profile="codelia", home=world.home, store="memory:")
 
 
-# --- a denied skill ---
-
-
 @pytest.mark.behaviour("C-083", "N-026")
-def test_python_and_http_refuse_a_denied_skill_without_a_question(denied: World) -> None:
+def test_python_http_and_mcp_refuse_a_denied_skill_without_a_question(denied: World) -> None:
     asked: list[str] = []
 
     def person(request: Request) -> bool:
@@ -58,43 +63,33 @@ def test_python_and_http_refuse_a_denied_skill_without_a_question(denied: World)
     session = denied.discover("codelia").session(approve=person)
     path = {"path": str(denied.project / ".agents/skills/a/SKILL.md")}
     texts = [session.call("skill_load", given).text for given in (A, path, B)]
-    assert ["BODY-a" in text for text in texts] == [False] * 3
-    assert "BODY-b" in texts[2]
-    with pytest.raises(PolicyDenied, match="deny rule"):
-        session.load(A["name"])
-    with pytest.raises(PolicyDenied, match="deny rule"):
-        session.load(path=path["path"])
+    assert (["BODY-a" in text for text in texts], "BODY-b" in texts[2]) == ([False] * 3, True)
+    for load in (lambda: session.load("a"), lambda: session.load(path=path["path"])):
+        with pytest.raises(PolicyDenied, match="deny rule"):
+            load()
     assert asked == ["b"]
     with TestClient(build(app(denied), watch=False), base_url="http://127.0.0.1") as client:
         address = f"/api/sessions/{client.post('/api/sessions', json={}).json()['session_id']}"
         refused, given = (client.post(f"{address}/call", json={"tool": "skill_load", "args": one}) for one in (A, B))
-        assert (refused.json()["ok"], "BODY" in refused.text) == (False, False)
-        assert "BODY-b" in given.json()["text"]
+        assert (refused.json()["ok"], "BODY" in refused.text, "BODY-b" in given.json()["text"]) == (False, False, True)
         by_user = client.post(f"{address}/load", json=A)
         assert by_user.status_code == 403
         assert "deny rule: tool = 'skill_load', skill_name = 'a'" in by_user.json()["error"]["message"]
+    questions: list[str] = []
 
-
-@pytest.mark.behaviour("C-083", "N-026")
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_mcp_refuses_a_denied_skill_without_a_question(denied: World, mode: str) -> None:
-    asked: list[str] = []
-
-    async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
+    async def human(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        questions.append(params.message)
         return types.ElicitResult(action="decline")
 
     async def call() -> list[str]:
-        server = McpServer(app(denied), watch=False)
-        async with Client(server, mode=mode, cache=None, elicitation_callback=person) as client:
+        async with Client(McpServer(app(denied), watch=False), cache=None, elicitation_callback=human) as client:
             return [str((await client.call_tool("skill_load", given)).content) for given in (A, B)]
 
     texts = asyncio.run(asyncio.wait_for(call(), 60))
     assert not any("BODY" in text for text in texts)
-    assert len(asked) == 1
-    assert "the skill b?" in asked[0]
-    assert "nobody approved it: the host declined the question" in texts[1]
-    assert "nobody approved it" not in texts[0]
+    assert ["nobody approved it" in text for text in texts] == [False, True]
+    assert len(questions) == 1
+    assert "the skill b?" in questions[0]
 
 
 @pytest.mark.system
@@ -128,16 +123,6 @@ def at_terminal(world: World, *arguments: str) -> tuple[int, str]:
         os.close(ours)
 
 
-# --- an answer to remember ---
-
-
-@pytest.fixture
-def asked(world: World) -> World:
-    for name in ("a", "b"):
-        world.skill(f".agents/skills/{name}", body=f"BODY-{name}")
-    return world
-
-
 class Person:
     """A client of `metier rpc` in a process of its own, who gives one answer to every question."""
 
@@ -156,27 +141,22 @@ class Person:
 
 @pytest.mark.system
 @pytest.mark.behaviour("C-083", "C-088", "N-025", "N-026")
-def test_a_remembered_answer_is_exactly_one_rule_in_a_file_that_other_processes_obey(asked: World) -> None:
-    first, second = Person(asked, "always"), Person(asked, "no")
+def test_a_remembered_answer_is_exactly_one_rule_in_a_file_that_other_processes_obey(two: World) -> None:
+    first, second = Person(two, "always"), Person(two, "no")
     assert "BODY-a" in first.load("a")
-    file = asked.home / ".config/metier/permissions.toml"
-    rule = {"tool": "skill_load", "skill_name": "a", "folder": str(asked.project / ".agents/skills/a")}
+    file = two.home / ".config/metier/permissions.toml"
+    rule = {"tool": "skill_load", "skill_name": "a", "folder": str(two.project / ".agents/skills/a")}
     assert tomllib.loads(file.read_text()) == {"allow": [rule]}
     assert "BODY-a" in second.load("a"), "a process that began before the answer"
     assert "BODY-b" not in second.load("b")
     assert (first.names, second.names) == (["a"], ["b"])
     assert tomllib.loads(file.read_text()) == {"allow": [rule]}, "a no is not remembered"
-    _deny(asked, "a")
-    third = Person(asked, "always")
+    deny_a(two)
+    third = Person(two, "always")
     assert "BODY" not in third.load("a"), "a denial outranks what was remembered"
     assert third.names == []
-    (listed,) = [one for one in metier(asked, "policy", "list", "--profile", "codelia")["rules"] if "id" in one]
-    metier(asked, "policy", "revoke", listed["id"])
+    (listed,) = [one for one in metier(two, "policy", "list", "--profile", "codelia")["rules"] if "id" in one]
+    metier(two, "policy", "revoke", listed["id"])
     assert tomllib.loads(file.read_text()) == {}
     for person in (first, second, third):
         person.client.end()
-
-
-def _deny(world: World, name: str) -> None:
-    config: Path = world.home / ".config/metier/config.toml"
-    config.write_text(f'[permissions]\ndeny = [{{ tool = "skill_load", skill_name = "{name}" }}]\n')

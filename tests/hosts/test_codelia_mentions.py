@@ -39,52 +39,52 @@ def mentions(given: Any) -> list[str]:
     return [one["path"] for one in given["mentioned"]]
 
 
+PATHS: dict[str, list[int]] = {
+    "use $twin at {1}": [1],
+    "use $twin at {0}.": [0],
+    "use $twin at {1folder}/, please": [1],
+    "[$twin]({0}) now": [0],
+    "[$twin](<{2}>) now": [2],
+    "$twin at ../.agents/skills/twin/SKILL.md": [0],
+    "$twin at ../.agents/./skills/twin": [0],
+    "don't guess: $twin is '~/.agents/skills/twin/SKILL.md'": [1],
+    "$twin at `.agents/skills/twin`": [2],
+    '$twin at "{2}"': [2],
+    "don't use another $twin than '{2}'": [2],
+    "Read {1} first, then {0}!": [1, 0],
+    "follow ~/.agents/skills/twin": [1],
+    "compare $twin at {0} with {1folder}": [0, 1],
+}
+
+
 @pytest.mark.behaviour("N-004", "N-005")
-@pytest.mark.parametrize(
-    ("message", "meant"),
-    [
-        ("use $twin at {1}", [1]),
-        ("use $twin at {0}.", [0]),
-        ("use $twin at {1folder}/, please", [1]),
-        ("[$twin]({0}) now", [0]),
-        ("[$twin](<{2}>) now", [2]),
-        ("$twin at ../.agents/skills/twin/SKILL.md", [0]),
-        ("$twin at ../.agents/./skills/twin", [0]),
-        ("don't guess: $twin is '~/.agents/skills/twin/SKILL.md'", [1]),
-        ("$twin at `.agents/skills/twin`", [2]),
-        ('$twin at "{2}"', [2]),
-        ("don't use another $twin than '{2}'", [2]),
-        ("Read {1} first, then {0}!", [1, 0]),
-        ("follow ~/.agents/skills/twin", [1]),
-        ("compare $twin at {0} with {1folder}", [0, 1]),
-    ],
-)
-def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path], message: str, meant: list[int]) -> None:
-    names = {str(number): str(path) for number, path in enumerate(twins)}
-    folders = {f"{number}folder": str(path.parent) for number, path in enumerate(twins)}
-    for key, value in (*folders.items(), *names.items()):
-        message = message.replace(f"{{{key}}}", value)
-    shown = run("session", "invoke", message, "--profile", "codelia", "--json").json
-    assert mentions(shown) == [str(twins[number]) for number in meant]
-    assert (shown["skill"], shown["message"]) == ("twin", message)
-    assert (shown["ambiguous"], shown["choices"]) == ([], [])
+def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path]) -> None:
+    for text, meant in PATHS.items():
+        message = text
+        for number, path in enumerate(twins):
+            message = message.replace(f"{{{number}folder}}", str(path.parent)).replace(f"{{{number}}}", str(path))
+        shown = run("session", "invoke", message, "--profile", "codelia", "--json").json
+        assert mentions(shown) == [str(twins[number]) for number in meant], message
+        assert (shown["skill"], shown["message"]) == ("twin", message)
+        assert (shown["ambiguous"], shown["choices"]) == ([], [])
 
 
-@pytest.mark.behaviour("N-005")
-@pytest.mark.parametrize(
-    "message",
-    [
+@pytest.mark.behaviour("N-004", "N-005")
+def test_a_path_of_anything_else_is_text_and_that_of_a_disabled_skill(
+    run: Run, world: World, twins: list[Path]
+) -> None:
+    folder, off = str(twins[0].parent), world.skill("~/.agents/skills/off")
+    assert run("disable", "off", "--profile", "codelia").code == 0
+    for text in (
         "see /etc/passwd and https://example.org/twin and a/b, n/a, 1/2",
-        "what is in {folder}/references/a.md or {folder}s or {above}?",
+        f"what is in {folder}/references/a.md or {folder}s or {os.path.dirname(folder)}?",
         "SKILL.md, twin, ~, ~/, ., .., /, //",
-        "{folder}/../no-such/SKILL.md",
-    ],
-)
-def test_a_path_of_anything_else_is_text(run: Run, twins: list[Path], message: str) -> None:
-    folder = str(twins[0].parent)
-    text = message.replace("{folder}", folder).replace("{above}", os.path.dirname(folder))
-    shown = run("session", "invoke", text, "--profile", "codelia")
-    assert (shown.code, shown.err) == (1, "the message calls no skill\n")
+        f"{folder}/../no-such/SKILL.md",
+        f"use {off}",
+    ):
+        shown = run("session", "invoke", text, "--profile", "codelia")
+        assert (shown.code, shown.err) == (1, "the message calls no skill\n"), text
+    assert run("session", "invoke", f"use $twin at {off}", "--profile", "codelia").code == 1
 
 
 @pytest.mark.behaviour("C-062", "N-006")
@@ -119,15 +119,6 @@ def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_n
     for path, scope in expected:
         assert f"- {path} ({scope})\n" in printed.err
     assert replay(from_store(app.store, client.own or "")).identical
-
-
-@pytest.mark.behaviour("N-004")
-def test_a_path_reaches_only_what_a_user_may_call(run: Run, world: World, twins: list[Path]) -> None:
-    """A disabled skill is not among the candidates, and its path is text."""
-    off = world.skill("~/.agents/skills/off")
-    assert run("disable", "off", "--profile", "codelia").code == 0
-    assert run("session", "invoke", f"use {off}", "--profile", "codelia").code == 1
-    assert run("session", "invoke", f"use $twin at {off}", "--profile", "codelia").code == 1
 
 
 def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_text(

@@ -40,128 +40,65 @@ def listed(text: str) -> list[str]:
     return [line[len("<file>") : -len("</file>")].rpartition("/")[2] for line in text.split("\n") if "<file>" in line]
 
 
-# --- the list of files ---
+SIZES: dict[str, tuple[dict[str, int], list[str]]] = {
+    "200": ({f"f{number:03}": 1 for number in range(200)}, []),
+    "203": ({f"f{number:03}": 1 for number in range(203)}, ["f200", "f201", "f202"]),
+    "512 KiB": ({"a": 256 * KIB, "b": 256 * KIB}, []),
+    "full": ({"a": 256 * KIB, "b": 256 * KIB, "c": 1, "d": 0}, ["c"]),
+    "one too big": ({"a": 1, "big": 512 * KIB + 1, "c": 1}, ["big"]),
+    "first fit": ({"a": 200 * KIB, "b": 400 * KIB, "c": 300 * KIB, "d": 13 * KIB}, ["b", "d"]),
+    "only one": ({"big": 512 * KIB + 1}, ["big"]),
+}
 
 
 @pytest.mark.behaviour("C-080", "C-081", "N-015", "N-016")
-@pytest.mark.parametrize(
-    ("sizes", "left_out"),
-    [
-        ({f"f{number:03}": 1 for number in range(200)}, []),
-        ({f"f{number:03}": 1 for number in range(203)}, ["f200", "f201", "f202"]),
-        ({"a": 256 * KIB, "b": 256 * KIB}, []),
-        ({"a": 256 * KIB, "b": 256 * KIB, "c": 1, "d": 0}, ["c"]),
-        ({"a": 1, "big": 512 * KIB + 1, "c": 1}, ["big"]),
-        ({"a": 200 * KIB, "b": 400 * KIB, "c": 300 * KIB, "d": 13 * KIB}, ["b", "d"]),
-        ({"big": 512 * KIB + 1}, ["big"]),
-    ],
-    ids=["200", "203", "512-kib", "full", "one-too-big", "first-fit", "only-one"],
-)
-def test_files_that_do_not_fit_are_left_out_and_counted(
-    world: World, sizes: dict[str, int], left_out: list[str]
-) -> None:
+@pytest.mark.parametrize("case", SIZES)
+def test_files_that_do_not_fit_are_left_out_and_counted(world: World, case: str) -> None:
+    sizes, left_out = SIZES[case]
     folder = world.skill(".agents/skills/probe").parent
     for name in reversed(sizes):
         (folder / name).write_bytes(b"x" * sizes[name])
     opened = session(world)
     text = read(opened)
     assert listed(text) == [name for name in sorted(sizes) if name not in left_out]
-    _, _, after = text.partition("</skill_files>\n")
-    many = "file of this skill is" if len(left_out) == 1 else "files of this skill are"
-    note = f"{len(left_out)} more {many} not listed here. They are in its directory all the same.\n" if left_out else ""
-    assert after == f"{note}</skill_context>"
+    note = text.partition("</skill_files>\n")[2].removesuffix("</skill_context>")
+    assert note.startswith(f"{len(left_out)} more file") if left_out else note == ""
     assert read(session(world)) == text
     data = opened.skills.session().call(*LOAD).data
     assert (data["files_truncated"], data["files_left_out"]) == (bool(left_out), len(left_out))
+    if case == "203":  # too many to count
+        cut = world.discover("codelia", settings={"load.max_files": 1}).session().call(*LOAD).text
+        assert "</skill_files>\nMore files of this skill are not listed here." in cut
 
 
-@pytest.mark.behaviour("N-016")
-def test_a_folder_too_large_to_count_says_that_there_are_more(world: World) -> None:
-    world.skill(".agents/skills/probe", files={f"f{number}": "" for number in range(60)})
-    settings = {"load.max_files": 1}
-    text = world.discover("codelia", settings=settings).session().call(*LOAD).text
-    note = "More files of this skill are not listed here. They are in its directory all the same."
-    assert text.endswith(f"</skill_files>\n{note}\n</skill_context>")
-
-
-@pytest.mark.behaviour("N-016")
-def test_a_cut_list_is_counted_for_every_host_that_lists_files_and_replays(world: World, tmp_path: Path) -> None:
-    world.skill(".agents/skills/probe", files={"a.md": "x", "big": "x" * 600 * KIB, "c.md": "x"})
-    for profile in ("standard", "codelia"):
-        with open_store(str(tmp_path / "events.db")) as store:
-            opened = world.discover(profile).session(store=store, id=profile)
-            text = opened.call(*LOAD).text
-            assert listed(text) == ["a.md", "c.md"]
-            way = "They are in its directory all the same."
-            way = "`skill_read` reads any file by its path." if profile == "standard" else way
-            assert f"</skill_files>\n1 more file of this skill is not listed here. {way}\n</skill" in text
-            assert replay.replay(replay.from_store(store, profile)).identical
-
-
-# --- again ---
-
-
-@pytest.mark.behaviour("C-074", "N-020")
+@pytest.mark.behaviour("C-074", "C-075", "N-020")
 @pytest.mark.parametrize("profile", ["codelia", "standard"])
-def test_a_new_file_sends_no_text_again(world: World, tmp_path: Path, profile: str) -> None:
-    folder = world.skill(".agents/skills/probe", body="BODY", files={"references/a.md": "x"}).parent
-    store = open_store(str(tmp_path / "events.db"))
-    first = world.discover(profile).session(store=store, id="kept")
-    given = first.call(*LOAD).text
-    assert "BODY" in given
-    (folder / "references/b.md").write_text("new")
-    (folder / "references/a.md").unlink()
-    later = world.discover(profile).session(store=store, id="kept")  # as another process opens it
-    for opened in (first, later):
-        again = opened.call(*LOAD).text
-        assert "BODY" not in again
-        assert "already loaded" in again
-        assert opened.output(opened.state()["loaded"][0]["ref"]) == given
-    without_store = later.skills.session(state=first.state())
-    assert "already loaded" in without_store.call(*LOAD).text
-    (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text() + "MORE\n")
-    assert "MORE" in later.call(*LOAD).text
-    outcome = replay.replay(replay.from_store(store, "kept"))
-    assert outcome.identical, outcome.differences
-    store.close()
-
-
-@pytest.mark.behaviour("N-020")
-def test_a_ref_without_its_artifact_is_made_again_although_there_is_a_new_file(world: World, tmp_path: Path) -> None:
-    folder = world.skill(".agents/skills/probe", body="BODY").parent
-    settings = {"permissions": {"redact": True}}  # then nothing that was given is kept
+def test_a_new_file_sends_no_text_again_and_a_changed_one_all_of_it(world: World, tmp_path: Path, profile: str) -> None:
+    path = world.skill(".agents/skills/probe", body="BODY", license="MIT", files={"references/a.md": "x"})
+    folder, before = path.parent, path.stat()
     with open_store(str(tmp_path / "events.db")) as store:
-        world.discover("codelia", settings=settings).session(store=store, id="kept").call(*LOAD)
-        (folder / "new.md").write_text("new")
-        later = world.discover("codelia", settings=settings).session(store=store, id="kept")
-        ref = later.state()["loaded"][0]["ref"]
-        assert "BODY" in later.call("tool_output_cache", {"ref": ref}).text
-        (folder / "SKILL.md").write_text((folder / "SKILL.md").read_text().replace("BODY", "OTHER"))
-        assert (
-            "has changed since"
-            in later.skills.session(store=store, id="kept").call("tool_output_cache", {"ref": ref}).text
-        )
-
-
-@pytest.mark.behaviour("C-075")
-def test_a_changed_skill_is_read_in_full_whatever_its_time_says(world: World) -> None:
-    path = world.skill(".agents/skills/probe", body="OLD-1", license="MIT")
-    before = path.stat()
-    opened = session(world)
-    texts = [read(opened)]
-    for old, new, same_time in (("OLD-1", "NEW-2", True), ("NEW-2", "NEW-3", False), ("MIT", "BSD", True)):
-        path.write_text(path.read_text().replace(old, new))
-        if same_time:  # neither its size nor its time shows the change
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        texts.append(read(opened))
-        assert texts[-1] == read(session(world)), "the same as for a session that sees it first"
-        assert new in texts[-1]
-        assert old not in texts[-1]
-        assert "already loaded" in read(opened)
-    assert len(set(texts)) == 4
-
-
-# --- refs ---
+        first = world.discover(profile).session(store=store, id="kept")
+        given = read(first)
+        assert "BODY" in given
+        (folder / "references/b.md").write_text("new")
+        (folder / "references/a.md").unlink()
+        later = world.discover(profile).session(store=store, id="kept")  # as another process opens it
+        for opened in (first, later):
+            again = read(opened)
+            assert ("BODY" in again, "already loaded" in again) == (False, True)
+            assert opened.output(opened.state()["loaded"][0]["ref"]) == given
+        assert "already loaded" in read(later.skills.session(state=first.state()))
+        changes = [("BODY", "NEWS", True), ("NEWS", "LAST", False), ("MIT", "BSD", True)]
+        for old, new, same_time in changes if profile == "codelia" else changes[:2]:  # the other one shows no license
+            path.write_text(path.read_text().replace(old, new))
+            if same_time:  # neither its size nor its time shows the change
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            text = read(later)
+            assert text == read(world.discover(profile).session()), "the same as for a session that sees it first"
+            assert (new in text, old in text) == (True, False)
+            assert "already loaded" in read(later)
+        outcome = replay.replay(replay.from_store(store, "kept"))
+        assert outcome.identical, outcome.differences
 
 
 @pytest.mark.system
@@ -181,3 +118,18 @@ def test_after_a_compaction_a_ref_gives_the_whole_text_in_other_processes_too(wo
     for name, text in texts.items():
         assert printed(world, store, "session", "output", refs[name]).rstrip("\n") == text
     assert opened.compact(100_000).text == f"{texts['new']}\n\n{texts['old']}"
+
+
+@pytest.mark.behaviour("N-020")
+def test_a_ref_that_nothing_was_kept_of_gives_the_text_again_while_the_file_is_the_same(
+    world: World, tmp_path: Path
+) -> None:
+    path = world.skill(".agents/skills/probe", body="BODY")
+    skills = world.discover("codelia", settings={"permissions": {"redact": True}})
+    with open_store(str(tmp_path / "events.db")) as store:
+        skills.session(store=store, id="kept").call(*LOAD)
+        (path.parent / "new.md").write_text("new")
+        ref = {"ref": skills.session(store=store, id="kept").state()["loaded"][0]["ref"]}
+        assert "BODY" in skills.session(store=store, id="kept").call("tool_output_cache", ref).text
+        path.write_text(path.read_text().replace("BODY", "OTHER"))
+        assert "has changed since" in skills.session(store=store, id="kept").call("tool_output_cache", ref).text

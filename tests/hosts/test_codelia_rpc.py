@@ -28,58 +28,44 @@ def ask(client: Dispatcher, method: str, **params: Any) -> Any:
     return answer["result"]
 
 
-@pytest.mark.behaviour("C-093")
-def test_the_list_has_skills_and_errors_in_codelias_shapes(client: Dispatcher, world: World) -> None:
-    world.skill(f"{SKILLS}/broken", text="no frontmatter")
-    listed = ask(client, "skills.list", force_reload=True)
-    assert [skill["name"] for skill in listed["skills"]] == ["notes"]
-    assert {"id", "name", "description", "path", "dir", "scope", "mtime_ms"} <= listed["skills"][0].keys()
-    (error,) = listed["errors"]
-    assert error.keys() == {"path", "message"}
-    assert error["path"].endswith("broken/SKILL.md")
-    assert error["message"]
-
-
-@pytest.mark.behaviour("C-094", "C-097")
-def test_a_directory_has_a_catalog_of_its_own(client: Dispatcher, world: World, tmp_path: Path) -> None:
+@pytest.mark.behaviour("C-093", "C-094", "C-095", "C-097")
+def test_the_list_has_the_shapes_of_codelia_and_each_directory_a_catalog_that_a_forced_reload_renews(
+    client: Dispatcher, world: World, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     World(world.home, other).skill(f"{SKILLS}/elsewhere")
-    here = ask(client, "skills.list")
-    assert [skill["name"] for skill in ask(client, "skills.list", cwd=str(other))["skills"]] == ["elsewhere"]
-    assert ask(client, "skills.list") == here
-    assert [skill["name"] for skill in here["skills"]] == ["notes"]
 
+    def listed(**params: Any) -> list[str]:
+        return [skill["name"] for skill in ask(client, "skills.list", **params)["skills"]]
 
-@pytest.mark.behaviour("C-095")
-def test_only_a_forced_reload_sees_a_skill_that_was_added(client: Dispatcher, world: World) -> None:
-    ask(client, "skills.list")
+    assert (listed(), listed(cwd=str(other)), listed()) == (["notes"], ["elsewhere"], ["notes"])
     world.skill(f"{SKILLS}/later")
-    assert [skill["name"] for skill in ask(client, "skills.list")["skills"]] == ["notes"]
-    assert [skill["name"] for skill in ask(client, "skills.list", force_reload=True)["skills"]] == ["later", "notes"]
+    world.skill(f"{SKILLS}/broken", text="no frontmatter")
+    assert listed() == ["notes"]
+    found = ask(client, "skills.list", force_reload=True)
+    assert [skill["name"] for skill in found["skills"]] == ["later", "notes"]
+    assert {"id", "name", "description", "path", "dir", "scope", "mtime_ms"} <= found["skills"][0].keys()
+    (error,) = found["errors"]
+    assert (error.keys(), bool(error["message"])) == ({"path", "message"}, True)
+    assert error["path"].endswith("broken/SKILL.md")
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        ("nonsense", -32700),
-        ("[]", -32600),
-        ("3", -32600),
-        ('{"jsonrpc":"1.0","id":1,"method":"skills.list"}', -32600),
-        ('{"jsonrpc":"2.0","id":1,"method":"nothing"}', -32601),
-        ('{"jsonrpc":"2.0","id":1,"method":"skills.list","params":[1]}', -32602),
-        ('{"jsonrpc":"2.0","id":1,"method":"skills.list","params":{"cwd":3}}', -32602),
-        ('{"jsonrpc":"2.0","id":1,"method":"session.load","params":{"name":"nope"}}', -32000),
-        ("[" * 100_000, -32700),
-    ],
-)
-def test_a_message_that_cannot_be_answered_gets_its_error_code(client: Dispatcher, sent: str, code: int) -> None:
-    assert json.loads(client.handle(sent) or "")["error"]["code"] == code
-
-
-def test_notifications_get_no_answer_and_batches_one(client: Dispatcher) -> None:
+def test_a_message_that_cannot_be_answered_gets_its_error_code_and_a_notification_no_answer(client: Dispatcher) -> None:
+    head = '{"jsonrpc":"2.0","id":1,'
+    codes = {
+        "nonsense": -32700,
+        "[" * 100_000: -32700,
+        "[]": -32600,
+        "3": -32600,
+        '{"jsonrpc":"1.0","id":1,"method":"skills.list"}': -32600,
+        f'{head}"method":"nothing"}}': -32601,
+        f'{head}"method":"skills.list","params":[1]}}': -32602,
+        f'{head}"method":"skills.list","params":{{"cwd":3}}}}': -32602,
+        f'{head}"method":"session.load","params":{{"name":"nope"}}}}': -32000,
+    }
+    assert {sent: json.loads(client.handle(sent) or "")["error"]["code"] for sent in codes} == codes
     note = {"jsonrpc": "2.0", "method": "skills.list"}
-    assert client.handle(json.dumps(note)) is None
-    assert client.handle(json.dumps([note, note])) is None
+    assert client.handle(json.dumps(note)) is client.handle(json.dumps([note, note])) is None
     answers = json.loads(client.handle(json.dumps([note, note | {"id": 7}, {"id": 8}])) or "")
     assert [answer["id"] for answer in answers] == [7, 8]

@@ -34,119 +34,68 @@ def hits(found: Any) -> list[tuple[str, int, str]]:
     return [(hit["skill"]["name"], hit["score"], hit["reason"]) for hit in found["results"]]
 
 
-NOTES = "../.agents/skills/release-notes/SKILL.md"
+TRAIN = ("release-train", 700, "prefix")
+REPO = [("release", 900, "exact_name"), ("release-notes", 700, "prefix"), ("changelog", 101, "token_overlap")]
+FOUND: list[tuple[dict[str, str], list[tuple[str, int, str]]]] = [
+    ({"query": "release"}, [*REPO[:2], TRAIN, REPO[2]]),
+    ({"query": "release", "scope": "user"}, [TRAIN]),
+    ({"query": "release", "scope": "repo"}, REPO),
+    ({"query": "pdf-fill"}, [("pdf-fill", 900, "exact_name")]),
+    ({"query": "pdf"}, [("pdf-fill", 700, "prefix")]),
+    ({"query": "form"}, [("pdf-fill", 101, "token_overlap")]),
+    ({"query": "Pdf"}, [("pdf-fill", 101, "token_overlap")]),
+    ({"query": "Commits, COMMITS! commits"}, [("release-notes", 101, "token_overlap")]),
+    ({"query": "announce the NOTES"}, [("changelog", 102, "token_overlap"), ("release-notes", 101, "token_overlap")]),
+    *(({"query": query}, []) for query in ("orm", "nothing-of-the-kind", "...", "", " ", "\n\t")),
+]
 
 
-@pytest.mark.behaviour("C-035", "C-036", "C-037", "C-038", "C-039", "C-040", "C-046")
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        (
-            "release",
-            [
-                ("release", 900, "exact_name"),
-                ("release-notes", 700, "prefix"),
-                ("release-train", 700, "prefix"),
-                ("changelog", 101, "token_overlap"),
-            ],
-        ),
-        ("pdf-fill", [("pdf-fill", 900, "exact_name")]),
-        ("pdf", [("pdf-fill", 700, "prefix")]),
-        ("form", [("pdf-fill", 101, "token_overlap")]),
-        ("Commits, COMMITS! commits", [("release-notes", 101, "token_overlap")]),
-        ("announce the NOTES", [("changelog", 102, "token_overlap"), ("release-notes", 101, "token_overlap")]),
-        ("orm", []),
-        ("Pdf", [("pdf-fill", 101, "token_overlap")]),
-        ("nothing-of-the-kind", []),
-        ("...", []),
-    ],
-)
-def test_each_skill_has_the_score_of_the_highest_rule_it_meets(
-    shelf: Skills, query: str, expected: list[tuple[str, int, str]]
-) -> None:
-    assert hits(shelf.session().call("skill_search", {"query": query}).data) == expected
+@pytest.mark.behaviour("C-035", "C-036", "C-037", "C-038", "C-039", "C-040", "C-041", "C-042", "C-046")
+def test_each_skill_has_the_score_of_the_highest_rule_it_meets(world: World, shelf: Skills) -> None:
+    for given, expected in FOUND:
+        found = shelf.session().call("skill_search", given).data
+        assert (hits(found), found["count"], found["truncated"]) == (expected, len(expected), False), given
+    beside = world.discover("codelia", world.project / ".agents/skills")  # where a folder of that name lies
+    assert [(hit.score, hit.reason) for hit in beside.search("changelog").results] == [(900, "exact_name")]
 
 
 @pytest.mark.behaviour("C-034", "C-039")
-@pytest.mark.parametrize("form", ["absolute", "relative", "roundabout"])
-def test_a_path_finds_its_skill_before_everything_else(world: World, shelf: Skills, form: str) -> None:
-    path = str(world.project / ".agents/skills/release-notes/SKILL.md")
-    query = {"absolute": path, "relative": NOTES, "roundabout": f"./../sub/{NOTES}"}[form]
-    found = hits(shelf.session().call("skill_search", {"query": query}).data)
-    assert found[0] == ("release-notes", 1000, "exact_path")
-    assert [reason for _, _, reason in found[1:]] == ["token_overlap"] * (len(found) - 1)
-    assert hits(metier(world, "search", query, "--profile", "codelia", cwd=world.project / "sub"))[0] == found[0]
-
-
-@pytest.mark.behaviour("C-035")
-def test_a_name_is_a_name_even_where_a_folder_of_that_name_lies_beside_it(world: World, shelf: Skills) -> None:
-    here = world.discover("codelia", world.project / ".agents/skills")
-    assert [(hit.score, hit.reason) for hit in here.search("changelog").results] == [(900, "exact_name")]
+def test_a_path_finds_its_skill_before_everything_else(world: World, shelf: Skills) -> None:
+    below = ".agents/skills/release-notes/SKILL.md"
+    for query in (f"{world.project}/{below}", f"../{below}", f"./../sub/../{below}"):
+        found = hits(shelf.session().call("skill_search", {"query": query}).data)
+        assert found[0] == ("release-notes", 1000, "exact_path")
+        assert {reason for _, _, reason in found[1:]} <= {"token_overlap"}
+        assert hits(metier(world, "search", query, "--profile", "codelia", cwd=world.project / "sub"))[0] == found[0]
 
 
 @pytest.mark.behaviour("C-040")
 def test_equal_scores_put_the_repository_first_and_go_by_path(world: World) -> None:
-    for where in (
-        "~/.agents/skills/a",
-        "sub/.agents/skills/b",
-        ".agents/skills/z",
-        ".agents/skills/y/c",
-        "~/.agents/skills/d",
-    ):
+    for where in ("~/.agents/skills/a", "sub/.agents/skills/b", ".agents/skills/z", ".agents/skills/y/c"):
         world.skill(where, description="Common word")
     found = world.discover("codelia", world.project / "sub").search("common")
-    assert [hit.skill.name for hit in found.results] == ["c", "z", "b", "a", "d"]
-
-
-@pytest.mark.behaviour("C-041")
-@pytest.mark.parametrize("query", ["", " ", "\n\t"])
-def test_an_empty_query_finds_nothing(shelf: Skills, query: str) -> None:
-    found = shelf.session().call("skill_search", {"query": query}).data
-    assert (found["count"], found["results"], found["truncated"]) == (0, [], False)
-
-
-@pytest.mark.behaviour("C-042")
-@pytest.mark.parametrize(
-    ("scope", "expected"), [("user", ["release-train"]), ("repo", ["release", "release-notes", "changelog"])]
-)
-def test_a_scope_limits_the_search(shelf: Skills, scope: str, expected: list[str]) -> None:
-    found = shelf.session().call("skill_search", {"query": "release", "scope": scope}).data
-    assert [hit["skill"]["name"] for hit in found["results"]] == expected
+    assert [hit.skill.name for hit in found.results] == ["c", "z", "b", "a"]
 
 
 @pytest.mark.behaviour("C-033", "C-099")
 def test_the_search_tool_takes_query_limit_and_scope(world: World, shelf: Skills) -> None:
-    offered = metier(world, "session", "tools", "--profile", "codelia")
-    described = {tool["name"]: tool["description"] for tool in offered}
-    assert "by name, or by path where several skills bear one name" in described["skill_load"]
-    assert described["skill_search"].startswith("Finds skills by what they are for.")
-    tools = {tool["name"]: tool["input_schema"] for tool in offered}
-    kinds = {key: value["type"] for key, value in tools["skill_search"]["properties"].items()}
+    tools = {one["name"]: one["input_schema"] for one in metier(world, "session", "tools", "--profile", "codelia")}
+    search, load = tools["skill_search"], tools["skill_load"]
+    kinds = {key: value["type"] for key, value in search["properties"].items()}
     assert kinds.pop("limit") in ("integer", "number")
     assert kinds == {"query": "string", "scope": "string"}
-    assert tools["skill_search"]["properties"]["scope"]["enum"] == ["repo", "user"]
-    assert tools["skill_search"]["required"] == ["query"]
-    load = {key: value["type"] for key, value in tools["skill_load"]["properties"].items()}
-    assert load == {"name": "string", "path": "string"}
-    assert tools["skill_load"]["required"] == []
-
-
-@pytest.mark.behaviour("C-033")
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [
+    assert (search["properties"]["scope"]["enum"], search["required"]) == (["repo", "user"], ["query"])
+    assert {key: value["type"] for key, value in load["properties"].items()} == {"name": "string", "path": "string"}
+    assert load["required"] == []
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "query"),
         ({"query": 5}, "query"),
         ({"query": "a", "limit": "3"}, "limit"),
         ({"query": "a", "scope": "all"}, "repo"),
-    ],
-)
-def test_a_wrong_argument_of_a_search_gives_a_result_that_names_it(
-    shelf: Skills, given: dict[str, Any], word: str
-) -> None:
-    result = shelf.session().call("skill_search", given)
-    assert (result.ok, result.data["ok"]) == (False, False)
-    assert word in result.data["error"]
+    ]
+    for given, word in wrong:
+        result = shelf.session().call("skill_search", given)
+        assert (result.ok, result.data["ok"], word in result.data["error"]) == (False, False, True), given
 
 
 @pytest.fixture
@@ -206,14 +155,21 @@ def test_a_search_says_name_description_path_scope_reason_score_and_count_on_eve
     assert shape(json.loads(said or "")["result"]) == expected
 
 
-@pytest.mark.behaviour("N-001", "N-002")
-def test_a_cut_result_and_hits_of_one_name_are_told_apart_in_text(
+@pytest.mark.behaviour("N-001", "N-002", "N-012", "N-013")
+def test_hits_of_one_name_are_told_apart_and_a_disabled_skill_is_in_the_list_alone(
     world: World, twins: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = world.discover("codelia").session()
+    world.skill(".agents/skills/away", description="Gone release.")
+    world.discover("codelia").disable("away")
+    skills = world.discover("codelia")
+    assert next((skill.name, skill.enabled) for skill in skills) == ("away", False)
+    opened = skills.session()
+    for text in (opened.system_prompt(), opened.call("skill_search", {"query": "release"}).text):
+        assert ("away" in text, text.count(f"{twins[0]}")) == (False, 1)
+    assert opened.call("skill_load", {"name": "away"}).ok is False
+    assert "by name, or by path if names repeat.</rule>" in opened.system_prompt()
     text = opened.call("skill_search", {"query": "release", "limit": 1}).text
     assert text.startswith("count: 1, truncated: true\n")
-    assert text.endswith(", or for more results with `limit`, up to 50.")
     assert str(twins[1]) not in text
     monkeypatch.setenv("HOME", str(world.home))
     run = caller(world, capsys, monkeypatch)
@@ -224,69 +180,24 @@ def test_a_cut_result_and_hits_of_one_name_are_told_apart_in_text(
     assert [(hit["skill"]["path"], hit["skill"]["scope"], hit["reason"], hit["score"]) for hit in found["results"]] == [
         (str(path), scope, "token_overlap", 101) for path, scope in zip(twins, ("repo", "user"), strict=True)
     ]
-    rows = [line.split()[:3] for line in printed if line.startswith("101")]
-    assert rows == [["101", "twin", "token_overlap"]] * 2
-
-
-@pytest.mark.behaviour("N-002")
-def test_another_profile_names_scope_and_path_of_a_hit_only_where_names_repeat(world: World, twins: list[Path]) -> None:
-    world.skill(".agents/skills/solo", description="Another release.")
-    settings = {"collisions": {"rule": "ambiguous"}}
-    text = world.discover(settings=settings).session().call("skill_search", {"query": "release"}).text
-    for path, scope in zip(twins, ("repo", "user"), strict=True):
-        assert f"- twin: Draft release notes.\n  scope: {scope}, path: {path}" in text
-    assert len(text.split("\n")) == 5, "one line for the skill whose name is its own"
-    hidden = settings | {"resources": {"hide_paths": True}}
-    veiled = world.discover(settings=hidden).session().call("skill_search", {"query": "release"}).text
-    assert "scope: user" in veiled
-    assert str(world.home) not in veiled
-    plain = world.discover().session().call("skill_search", {"query": "release"}).text
-    assert sorted(plain.split("\n")) == ["  and 1 like it", "- solo: Another release.", "- twin: Draft release notes."]
-
-
-@pytest.mark.behaviour("N-012", "N-013")
-def test_a_disabled_skill_is_listed_and_nowhere_else(world: World, twins: list[Path]) -> None:
-    world.skill(".agents/skills/away", description="Gone release.")
-    world.discover("codelia").disable("away")
-    skills = world.discover("codelia")
-    assert next((skill.name, skill.enabled) for skill in skills) == ("away", False)
-    opened = skills.session()
-    for text in (opened.system_prompt(), opened.call("skill_search", {"query": "release"}).text):
-        assert "away" not in text
-        assert text.count(f"{twins[0]}") == 1
-    assert opened.call("skill_load", {"name": "away"}).ok is False
-    assert opened.search("release").count == 2
-    rule = "<rule>Load a skill with skill_load before you follow it, by name, or by path if names repeat.</rule>"
-    assert rule in opened.system_prompt()
 
 
 @pytest.mark.behaviour("C-044", "C-045", "C-092")
-@pytest.mark.parametrize(
-    ("limit", "settings", "count"),
-    [
-        (None, {}, 8),
-        (0, {}, 1),
-        (-7, {}, 1),
-        (1, {}, 1),
-        (49.0, {}, 49),
-        (50, {}, 50),
-        (51, {}, 50),
-        (10**9, {}, 50),
-        (None, {"defaultLimit": 2, "maxLimit": 3}, 2),
-        (40, {"defaultLimit": 2, "maxLimit": 3}, 3),
-        (60, {"maxLimit": 60}, 55),
-        (55, {"maxLimit": 60}, 55),
-    ],
-)
-def test_the_limit_is_clamped_and_a_cut_is_said(
-    world: World, limit: float | None, settings: dict[str, int], count: int
-) -> None:
+def test_the_limit_is_clamped_and_a_cut_is_said(world: World) -> None:
     for number in range(55):
         world.skill(f".agents/skills/skill-{number}")
-    given = {"query": "skill"} if limit is None else {"query": "skill", "limit": limit}
-    skills = world.discover("codelia", settings={"skills": {"search": settings}})
-    found = skills.session().call("skill_search", given).data
-    assert (found["count"], len(found["results"]), found["truncated"]) == (count, count, count < 55)
+    both, higher = {"defaultLimit": 2, "maxLimit": 3}, {"maxLimit": 60}
+    cases: list[tuple[dict[str, int], dict[float | None, int]]] = [
+        ({}, {None: 8, 0: 1, -7: 1, 1: 1, 49.0: 49, 50: 50, 51: 50, 10**9: 50}),
+        (both, {None: 2, 40: 3}),
+        (higher, {60: 55, 55: 55}),
+    ]
+    for settings, counts in cases:
+        session = world.discover("codelia", settings={"skills": {"search": settings}}).session()
+        for limit, count in counts.items():
+            given = {"query": "skill"} if limit is None else {"query": "skill", "limit": limit}
+            found = session.call("skill_search", given).data
+            assert (found["count"], len(found["results"]), found["truncated"]) == (count, count, count < 55)
 
 
 @pytest.mark.behaviour("C-007")

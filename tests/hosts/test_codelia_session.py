@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import metier
 from metier import AmbiguousSkill
 from metier.session.session import Session
 from worlds import World
@@ -40,9 +39,6 @@ def twins(world: World) -> list[Path]:
     ]
 
 
-# --- naming a skill ---
-
-
 @pytest.mark.behaviour("C-030", "C-031", "C-070")
 def test_a_name_that_two_skills_bear_is_refused_and_a_path_decides(world: World, twins: list[Path]) -> None:
     opened = session(world)
@@ -61,68 +57,45 @@ def test_a_name_that_two_skills_bear_is_refused_and_a_path_decides(world: World,
     assert refused.value.candidates == tuple(str(path) for path in twins)
 
 
-@pytest.mark.behaviour("C-060", "C-061")
-@pytest.mark.parametrize(
-    ("message", "found"),
-    [
-        ("$solo", "solo"),
-        ("Please use $solo, then stop.", "solo"),
-        ("($solo)", "solo"),
-        ("first $PATH, then $solo", "solo"),
-        ("It costs $5 and $PATH is set; $no-such-skill, $ , $$solo, \\$solo, US$solo, $solos, $solo-x, $Solo", None),
-        ("/solo and solo and skill://solo", None),
-        ("", None),
-    ],
-)
-def test_a_dollar_names_a_skill_of_the_catalog_and_is_text_everywhere_else(
-    world: World, twins: list[Path], message: str, found: str | None
+@pytest.mark.behaviour("C-032", "C-071")
+def test_an_explicit_request_means_the_same_skill_each_time_and_changes_no_system_prompt(
+    world: World, twins: list[Path]
 ) -> None:
-    opened = session(world)
-    invocation = opened.invoke(message)
-    assert (invocation.skill.name if invocation.skill else None) == found
-    assert (invocation.message, invocation.ambiguous) == (message, ())
-    called = metier(world, "session", "invoke", message, "--profile", "codelia", code=0 if found else 1, output=True)
-    assert called["skill"] == found
+    (world.project / "AGENTS.md").write_text("Be brief.")
 
-
-@pytest.mark.behaviour("C-032")
-def test_an_explicit_request_means_the_same_skill_each_time(world: World, twins: list[Path]) -> None:
     def ids() -> list[str]:
         opened = session(world)
+        before = opened.system_prompt("BASE")
         mentioned = opened.invoke("$solo").skill
         assert mentioned is not None
-        return [
-            mentioned.id,
-            load(opened, "solo")["metadata"]["skill_id"],
-            *(load(opened, path=p)["metadata"]["skill_id"] for p in twins),
-        ]
+        loads = [load(opened, "solo"), *(load(opened, path=path) for path in twins)]
+        assert opened.system_prompt("BASE") == before
+        return [mentioned.id, *(one["metadata"]["skill_id"] for one in loads)]
 
     first = ids()
     world.skill(".agents/skills/another")
     os.utime(twins[0])
-    assert ids() == ids() == first
-    assert first[0] == first[1]
-    assert len(set(first)) == 3
+    again = ids()
+    assert (again, first[0], len(set(first))) == (first, first[1], 3)
 
 
-# --- loading ---
-
-
-@pytest.mark.behaviour("C-063", "C-065")
-@pytest.mark.parametrize(
-    "given", [{}, None, {"name": ""}, {"name": None}, {"name": 7}, {"path": ["x"]}, "solo", {"name": "absent"}]
-)
-def test_a_wrong_request_gives_an_error_and_no_exception(world: World, twins: list[Path], given: Any) -> None:
-    result = answer(session(world), "skill_load", given)
-    assert result["ok"] is False
-    assert result["error"].strip()
-    assert "content" not in result
-
-
-@pytest.mark.behaviour("C-064")
-@pytest.mark.parametrize("name", ["twin", "absent", "solo"])
-def test_a_path_outranks_a_name(world: World, twins: list[Path], name: str) -> None:
-    assert load(session(world), name, twins[1])["skill"]["path"] == str(twins[1])
+@pytest.mark.behaviour("C-063", "C-064", "C-065")
+def test_a_wrong_request_gives_an_error_and_a_path_outranks_a_name(world: World, twins: list[Path]) -> None:
+    wrong: list[Any] = [
+        {},
+        None,
+        {"name": ""},
+        {"name": None},
+        {"name": 7},
+        {"path": ["x"]},
+        "solo",
+        {"name": "absent"},
+    ]
+    for given in wrong:
+        result = answer(session(world), "skill_load", given)
+        assert (result["ok"], bool(result["error"].strip()), "content" in result) == (False, True, False), given
+    for name in ("twin", "absent", "solo"):
+        assert load(session(world), name, twins[1])["skill"]["path"] == str(twins[1])
 
 
 @pytest.mark.behaviour("C-065", "C-066", "C-067", "C-068", "C-069", "C-070")
@@ -156,19 +129,6 @@ def test_a_load_is_the_whole_file_its_base_directory_and_its_further_files(world
     assert "error" not in result
 
 
-@pytest.mark.behaviour("C-071")
-def test_a_load_changes_no_system_prompt(world: World, twins: list[Path]) -> None:
-    (world.project / "AGENTS.md").write_text("Be brief.")
-    opened = session(world)
-    before = opened.system_prompt("BASE")
-    assert load(opened, "solo")["ok"]
-    opened.invoke("$solo")
-    assert opened.system_prompt("BASE") == before
-
-
-# --- what is loaded stays loaded ---
-
-
 @pytest.mark.behaviour("C-072")
 def test_an_output_comes_back_by_its_ref_whole_by_lines_and_by_grep(world: World) -> None:
     world.skill(".agents/skills/probe", body="one\nTwo needles\nthree\nanother Needle\n")
@@ -190,27 +150,22 @@ def test_an_output_comes_back_by_its_ref_whole_by_lines_and_by_grep(world: World
 
 @pytest.mark.behaviour("C-074", "C-076")
 @pytest.mark.parametrize("touched", [False, True])
-@pytest.mark.parametrize("again", ["name", "path"])
-def test_an_unchanged_skill_is_not_sent_twice_in_a_session(world: World, again: str, touched: bool) -> None:
+def test_an_unchanged_skill_is_not_sent_twice_in_a_session(world: World, touched: bool) -> None:
     path = world.skill(".agents/skills/probe", body="BODY " * 500)
     opened = session(world)
     first = load(opened, "probe")
     if touched:
         os.utime(path, ns=(1, 1))
         opened.skills.refresh()
-    second = load(opened, "probe") if again == "name" else load(opened, path=path)
-    assert (second["ok"], second["already_loaded"]) == (True, True)
-    assert "BODY" not in second["content"]
-    assert len(second["content"]) < 300
-    assert f"as ref {first['ref']}. Read it again with `tool_output_cache` and that ref." in second["content"]
-    assert second["metadata"]["skill_id"] == first["metadata"]["skill_id"]
-    assert opened.call("tool_output_cache", {"ref": second["ref"]}).data["content"] == first["content"]
+    for second in (load(opened, "probe"), load(opened, path=path)):
+        assert (second["ok"], second["already_loaded"]) == (True, True)
+        assert "BODY" not in second["content"]
+        assert len(second["content"]) < 300
+        assert f"as ref {first['ref']}. Read it again with `tool_output_cache` and that ref." in second["content"]
+        assert second["metadata"]["skill_id"] == first["metadata"]["skill_id"]
+        assert opened.call("tool_output_cache", {"ref": second["ref"]}).data["content"] == first["content"]
     other = load(opened.skills.session(), "probe")
-    assert "already_loaded" not in other
-    assert "BODY" in other["content"]
-
-
-# --- containment ---
+    assert ("already_loaded" in other, "BODY" in other["content"]) == (False, True)
 
 
 @pytest.mark.behaviour("C-022", "C-077", "C-078")
@@ -221,54 +176,33 @@ def test_only_paths_of_the_catalog_are_served(world: World) -> None:
     linked = world.project / ".agents/skills/linked/SKILL.md"
     linked.parent.mkdir()
     linked.symlink_to(unlisted)
+    later = [world.skill(f".agents/skills/{name}") for name in ("later-file", "later-folder")]
     opened = session(world)
+    later[0].unlink()
+    later[0].symlink_to(unlisted)
+    later[1].unlink()
+    later[1].parent.rmdir()
+    later[1].parent.symlink_to(unlisted.parent)
     refused = [
-        "/etc/passwd",
-        invalid,
-        invalid.parent,
-        unlisted,
-        linked,
+        *("/etc/passwd", "~/.agents", "/", ".", f"{good}\0", f"file://{good}"),
+        *(invalid, invalid.parent, unlisted, linked, *later),
         f"{good.parent}/../../../elsewhere/unlisted/SKILL.md",
         f"{good.parent}/references/more.md",
         f"{good}/../references/more.md",
-        f"{good}\0",
-        f"file://{good}",
-        "~/.agents",
-        "/",
-        ".",
     ]
-    for path in refused:
-        result = load(opened, path=path)
-        assert result["ok"] is False, path
-        assert result["error"]
+    names = ("invalid", "linked", "unlisted", "../good", "later-file", "later-folder")
+    for result in (*(load(opened, path=path) for path in refused), *(load(opened, name) for name in names)):
+        assert (result["ok"], bool(result["error"])) == (False, True)
         assert "content" not in result
         assert OUTSIDE not in str(result)
-    for name in ("invalid", "linked", "unlisted", "../good"):
-        assert load(opened, name)["ok"] is False
     assert opened.call("skill_search", {"query": "invalid"}).data["count"] == 0
-    assert [skill.name for skill in opened.skills] == ["good"]
+    assert "good" in [skill.name for skill in opened.skills]
     assert "invalid" not in opened.prompt().text
     assert load(opened, path=".agents/skills/good/SKILL.md")["ok"] is True
 
 
-@pytest.mark.behaviour("C-078")
-@pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_skill_that_became_a_link_after_the_scan_yields_no_outside_byte(world: World, what: str) -> None:
-    path = world.skill(".agents/skills/probe")
-    outside = world.skill("elsewhere/probe", body=OUTSIDE)
-    opened = session(world)
-    path.unlink()
-    if what == "folder":
-        path.parent.rmdir()
-        path.parent.symlink_to(outside.parent)
-    else:
-        path.symlink_to(outside)
-    assert OUTSIDE not in str(load(opened, "probe"))
-    assert OUTSIDE not in str(load(opened, path=path))
-
-
-@pytest.mark.behaviour("C-079")
-def test_the_list_of_files_leaves_out_every_link(world: World) -> None:
+@pytest.mark.behaviour("C-068", "C-079")
+def test_the_list_of_files_leaves_out_every_link_and_harms_no_odd_name(world: World) -> None:
     path = world.skill(".agents/skills/probe", files={"real/file.md": "x", "z.md": "x"})
     (world.project / "outside").mkdir()
     (world.project / "outside/secret.md").write_text(OUTSIDE)
@@ -282,13 +216,6 @@ def test_the_list_of_files_leaves_out_every_link(world: World) -> None:
     }.items():
         (path.parent / name).symlink_to(target)
     assert load(session(world), "probe")["files"] == [f"{path.parent}/real/file.md", f"{path.parent}/z.md"]
-
-
-@pytest.mark.behaviour("C-068")
-def test_a_file_whose_name_is_no_text_spoils_no_load(world: World) -> None:
-    path = world.skill(".agents/skills/probe", files={"plain.md": "x"})
     with open(os.fsencode(path.parent) + b"/\xff.md", "wb"):
         pass
-    result = load(session(world), "probe")
-    assert result["ok"] is True
-    assert f"{path.parent}/plain.md" in result["files"]
+    assert f"{path.parent}/z.md" in load(session(world), "probe")["files"]

@@ -42,9 +42,6 @@ def messages(diagnostics: list[dict[str, Any]], code: str) -> list[str]:
     return [one["message"] for one in diagnostics if one["code"] == code]
 
 
-# --- the root ---
-
-
 @pytest.mark.behaviour("N-017", "N-018")
 def test_an_unusable_root_is_said_and_leaves_the_root_to_the_markers(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -98,12 +95,8 @@ def test_a_root_that_can_be_used_is_used_however_it_is_written(
     assert "above" in run("list", *CODELIA, "--cwd", str(deep)).out
 
 
-# --- the home folder ---
-
-
 @pytest.mark.behaviour("C-003", "C-028", "N-019")
-@pytest.mark.parametrize("where", ["", "code", "code/deep"])
-@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize(("where", "link"), [("", False), ("", True), ("code/deep", True)])
 def test_the_home_folder_is_the_users_also_inside_of_a_project(
     world: World, run: Run, tmp_path: Path, where: str, link: bool
 ) -> None:
@@ -118,21 +111,15 @@ def test_the_home_folder_is_the_users_also_inside_of_a_project(
     assert found == [("mine", "user"), *([("of-the-project", "repo")] if where else [])]
 
 
-# --- the version ---
-
-
 @pytest.mark.behaviour("C-020", "N-021")
 def test_the_version_is_shown_as_it_is_written(world: World, run: Run) -> None:
     for name, version in (("a", "1.10"), ("b", '"2.0.0-rc.1"')):
         head = f"---\nname: {name}\ndescription: Does it.\nversion: {version}\nother: x\n---\n"
         world.skill(f"{SKILLS}/{name}", text=head)
     world.skill(f"{SKILLS}/c")
-    versions = {"a": "1.10", "b": "2.0.0-rc.1", "c": None}
-    listed = run("list", *CODELIA, "--json").json
-    assert {skill["name"]: skill["version"] for skill in listed["skills"]} == versions
-    assert listed["diagnostics"] == []
-    overs = rpc(world, "skills.list")["result"]["skills"]
-    assert {skill["name"]: skill["version"] for skill in overs} == versions
+    for listed in (run("list", *CODELIA, "--json").json, rpc(world, "skills.list")["result"]):
+        versions = {skill["name"]: skill["version"] for skill in listed["skills"]}
+        assert (versions, listed["diagnostics"]) == ({"a": "1.10", "b": "2.0.0-rc.1", "c": None}, [])
     assert run("show", "a", *CODELIA, "--json").json["version"] == "1.10"
     shown = run("show", "b", *CODELIA).out
     assert [line.split() for line in shown.splitlines() if line.startswith("version")] == [["version", "2.0.0-rc.1"]]
@@ -142,9 +129,6 @@ def test_the_version_is_shown_as_it_is_written(world: World, run: Run) -> None:
         page = client.get("/skills/b", headers={"Accept": "text/html"}).text
     assert '<bdi>version</bdi></dt><dd dir="auto">2.0.0-rc.1</dd>' in page
     assert "<bdi>other</bdi>" not in page
-
-
-# --- preloads ---
 
 
 @pytest.mark.behaviour("N-022")
@@ -160,13 +144,8 @@ def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> Non
     for command in (
         ("prompt", "--full"),
         ("load", "a"),
-        (
-            "session",
-            "tools",
-        ),
-        ("rpc",),
-        ("mcp",),
-        ("serve",),
+        ("session", "tools"),
+        *(("rpc",), ("mcp",), ("serve",)),
     ):
         done = run(*command, "--only", "a", "--preload", "b", *CODELIA, "--store", "memory:")
         assert (done.code, done.out, done.err) == (2, "", f"metier: {said}\n"), command
@@ -175,22 +154,12 @@ def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> Non
     with http(world) as client:
         answer = client.post("/api/sessions", json={"only": ["a"], "preload": ["b"]})
         assert (answer.status_code, answer.json()["error"]["message"]) == (422, said)
-    whole = run("prompt", "--full", "--only", "a", "--preload", "a", *CODELIA).out
-    assert "BODY-a" in whole
-
-
-@pytest.mark.behaviour("N-022")
-def test_what_a_server_preloads_is_limited_by_what_a_client_limits(world: World) -> None:
-    for name in ("a", "b"):
-        world.skill(f"{SKILLS}/{name}", body=f"BODY-{name}")
+    assert "BODY-a" in run("prompt", "--full", "--only", "a", "--preload", "a", *CODELIA).out
     app = App(world.project, profile="codelia", home=world.home, store="memory:")
     app.defaults["preload"] = ["a", "b"]
     limited = app.session(only=["a"]).system_prompt()
     assert ("BODY-a" in limited, "BODY-b" in limited) == (True, False)
     assert "BODY-b" in app.session().system_prompt()
-
-
-# --- dropped rules ---
 
 
 @pytest.mark.behaviour("C-087", "N-023")
@@ -208,38 +177,13 @@ def test_every_command_that_reads_a_dropped_rule_says_so(
         f"a rule in permissions.allow was dropped: skill_name 'x--y' {flaw}",
     ]
     commands = (
-        ("list",),
-        ("search", "probe"),
-        ("prompt",),
-        ("load", "probe"),
-        ("read", "probe", "SKILL.md"),
-        ("session", "invoke", "hello"),
-        (
-            "session",
-            "end-turn",
-        ),
-        ("session", "output", "none"),
-        (
-            "session",
-            "compact",
-        ),
-        (
-            "session",
-            "tools",
-        ),
-        (
-            "session",
-            "commands",
-        ),
-        ("session", "may-use", "Bash"),
-        ("session", "call", "skill_load", '{"name": "probe"}'),
-        ("run", "probe", "x.sh"),
-        ("policy", "show"),
-        ("policy", "list"),
-        ("policy", "explain", "skill_load"),
+        *("list", "search probe", "prompt", "load probe", "read probe SKILL.md", "run probe x.sh"),
+        *("session invoke hello", "session end-turn", "session output none", "session compact", "session tools"),
+        *("session commands", "session may-use Bash", 'session call skill_load {"name":"probe"}'),
+        *("policy show", "policy list", "policy explain skill_load"),
     )
     for command in commands:
-        done = run(*command, *CODELIA)
+        done = run(*command.split(), *CODELIA)
         assert [text for text in said if done.err.count(text) == 1] == said, (command, done.err)
     listed = run("list", *CODELIA)
     assert f"warning: {folder}/config.toml: {said[0]}" in listed.err
@@ -257,19 +201,12 @@ def test_every_command_that_reads_a_dropped_rule_says_so(
         page = client.get("/skills", headers={"Accept": "text/html"}).text
     assert sorted(messages(shown, "rule-dropped")) == sorted(said)
     assert "Repo_Review" in page
-
-
-@pytest.mark.behaviour("C-087")
-def test_a_rule_that_holds_is_not_said_to_be_dropped(world: World, run: Run) -> None:
-    world.skill(f"{SKILLS}/probe")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "other" }]\n')
-    for command in (("list",), ("load", "probe"), ("policy", "explain", "skill_load")):
-        assert run(*command, *CODELIA).err == ""
-    config.write_text("[permissions]\nallow = 3\n")  # wrong, and an error for those who need it
-    assert run("list", *CODELIA).code == 0
-    assert run("load", "probe", *CODELIA).code == 2
+    (folder / "permissions.toml").unlink()
+    (folder / "config.toml").write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "other" }]\n')
+    for command in ("list", "load probe", "policy explain skill_load"):
+        assert run(*command.split(), *CODELIA).err == "", "a rule that holds"
+    (folder / "config.toml").write_text("[permissions]\nallow = 3\n")  # wrong, and an error for those who need it
+    assert (run("list", *CODELIA).code, run("load", "probe", *CODELIA).code) == (0, 2)
 
 
 def test_the_catalog_keeps_warnings_apart_from_what_is_wrong_with_skills(world: World) -> None:

@@ -2,60 +2,27 @@
 
 import json
 import os
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import forking
 from metier.app import App
 from metier.record.store import open_store
 from metier.replay import from_store, replay
 from metier.surfaces.rpc import Dispatcher
-from piping import reading
+from rpc_process import RpcProcess
 from worlds import World
 
 SKILLS = ".agents/skills"
 LOAD = {"tool": "skill_load", "args": {"name": "notes"}}
 
 
-class Client:
-    """A `metier rpc` process of a project, asked line by line."""
-
-    def __init__(self, world: World, *options: str) -> None:
-        command = [*forking.METIER, "rpc", "--profile", "codelia"]
-        place = ["--cwd", str(world.project), "--home", str(world.home)]
-        self.process = forking.start(
-            [*command, *place, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.lines = reading(self.process.stdout)
-
-    def send(self, method: str, **params: Any) -> Any:
-        assert self.process.stdin is not None
-        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        while True:
-            answer = json.loads(self.lines.get())
-            if "id" in answer:  # and not a note that skills changed
-                return answer
-
-    def ask(self, method: str, **params: Any) -> Any:
-        return self.send(method, **params)["result"]
-
-
-@contextmanager
-def client(world: World, *options: str) -> Generator[Client]:
-    opened = Client(world, *options)
-    try:
-        yield opened
-    finally:
-        assert opened.process.stdin is not None
-        opened.process.stdin.close()
-        opened.process.wait()
+def asked(client: RpcProcess, method: str, **params: Any) -> Any:
+    client.send(1, method, **params)
+    while "id" not in (answer := client.receive()):
+        pass  # a note that skills changed
+    return answer["result"]
 
 
 def edit(path: Path, description: str, body: str, time: int) -> int:
@@ -67,13 +34,11 @@ def edit(path: Path, description: str, body: str, time: int) -> int:
 
 
 def metadata(path: Path, mtime_ms: int, skill_id: str) -> dict[str, Any]:
-    return {
-        "skill_id": skill_id,
-        "name": "notes",
-        "path": str(path),
-        "dir": str(path.parent),
-        "mtime_ms": mtime_ms,
-    }
+    return {"skill_id": skill_id, "name": "notes", "path": str(path), "dir": str(path.parent), "mtime_ms": mtime_ms}
+
+
+def names(inspected: Any) -> list[str]:
+    return [skill["name"] for skill in inspected["skills"]["skills"]]
 
 
 @pytest.mark.system
@@ -81,33 +46,34 @@ def metadata(path: Path, mtime_ms: int, skill_id: str) -> dict[str, Any]:
 def test_a_load_and_the_loaded_versions_are_of_the_bytes_that_were_loaded(world: World, tmp_path: Path) -> None:
     path = world.skill(f"{SKILLS}/notes", description="Scanned.", body="SCANNED")
     store = str(tmp_path / "store.db")
-    with client(world, "--store", store) as rpc:
-        (scanned,) = rpc.ask("skills.list")["skills"]
-        session = rpc.ask("session.create")["session_id"]
-        first = edit(path, "Edited.", "EDITED", 1_700_000_000)
-        loaded = rpc.ask("session.call", **LOAD)
-        assert "EDITED" in loaded["content"]
-        assert loaded["metadata"] == metadata(path, first, scanned["id"])
-        assert (loaded["skill"]["description"], loaded["skill"]["mtime_ms"]) == ("Edited.", first)
+    options = ("--profile", "codelia", "--store", store)
+    rpc = RpcProcess(world, *options)
+    (scanned,) = asked(rpc, "skills.list")["skills"]
+    session = asked(rpc, "session.create")["session_id"]
+    first = edit(path, "Edited.", "EDITED", 1_700_000_000)
+    loaded = asked(rpc, "session.call", **LOAD)
+    assert "EDITED" in loaded["content"]
+    assert loaded["metadata"] == metadata(path, first, scanned["id"])
+    assert (loaded["skill"]["description"], loaded["skill"]["mtime_ms"]) == ("Edited.", first)
 
-        second = edit(path, "Edited.", "EDITED AGAIN", 1_700_000_100)
-        for _ in range(2):  # before and after a scan
-            inspected = rpc.ask("context.inspect", include_skills=True)
-            assert inspected["loaded_versions"] == {str(path): first}
-            (listed,) = rpc.ask("skills.list", force_reload=True)["skills"]
-            assert listed["mtime_ms"] == second
-        again = rpc.ask("session.call", **LOAD)
-        assert "EDITED AGAIN" in again["content"]
-        assert again["metadata"]["mtime_ms"] == second
-        assert rpc.ask("context.inspect", include_skills=True)["loaded_versions"] == {str(path): second}
-        reminded = rpc.ask("session.call", **LOAD)
-        assert reminded["already_loaded"] is True
-        assert "EDITED" not in reminded["content"], "a list or an inspection does not make it forget"
-        assert reminded["metadata"] == metadata(path, second, scanned["id"])
+    second = edit(path, "Edited.", "EDITED AGAIN", 1_700_000_100)
+    for _ in range(2):  # before and after a scan
+        assert asked(rpc, "context.inspect", include_skills=True)["loaded_versions"] == {str(path): first}
+        (listed,) = asked(rpc, "skills.list", force_reload=True)["skills"]
+        assert listed["mtime_ms"] == second
+    again = asked(rpc, "session.call", **LOAD)
+    assert ("EDITED AGAIN" in again["content"], again["metadata"]["mtime_ms"]) == (True, second)
+    assert asked(rpc, "context.inspect", include_skills=True)["loaded_versions"] == {str(path): second}
+    reminded = asked(rpc, "session.call", **LOAD)
+    assert reminded["already_loaded"] is True
+    assert "EDITED" not in reminded["content"], "a list or an inspection does not make it forget"
+    assert reminded["metadata"] == metadata(path, second, scanned["id"])
+    rpc.end()
     path.unlink()
-    with client(world, "--store", store) as rpc:
-        known = rpc.ask("context.inspect", include_skills=True, session_id=session)
-        assert known["loaded_versions"] == {str(path): second}, "in another process, and without the file"
+    rpc = RpcProcess(world, *options)
+    known = asked(rpc, "context.inspect", include_skills=True, session_id=session)
+    assert known["loaded_versions"] == {str(path): second}, "in another process, and without the file"
+    rpc.end()
     with open_store(store) as kept:
         assert replay(from_store(kept, session)).identical
 
@@ -120,10 +86,6 @@ def other(world: World, tmp_path: Path) -> World:
     for number in range(3):
         found.skill(f"{SKILLS}/elsewhere-{number}")
     return found
-
-
-def names(inspected: Any) -> list[str]:
-    return [skill["name"] for skill in inspected["skills"]["skills"]]
 
 
 @pytest.mark.behaviour("C-096", "N-010", "N-011")

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,107 +27,51 @@ def clone(world: World) -> World:
     return world
 
 
-def link_to_a_key(clone: World, file: Path) -> None:
-    file.symlink_to(clone.home / ".ssh/id_rsa")
+# What stands in place of AGENTS.md: a link with its target, or something that is no text file.
+LINKS = {
+    "to a key": "{home}/.ssh/id_rsa",
+    "relative to a key": "../home/.ssh/id_rsa",
+    "to Markdown outside": "{home}/notes.md",
+    "chain of links": "a.md",
+    "through a linked folder": "linked/notes.md",
+    "through the process": "/proc/self/root{home}/notes.md",
+    "to the environment": "/proc/self/environ",
+    "to secrets of the project": ".env",
+    "to a folder": "{home}",
+    "to zeroes": "/dev/zero",
+    "loop": "AGENTS.md",
+    "dangling": "nothing.md",
+}
+ATTACKS = (*LINKS, "folder", "pipe", "sparse", "not text")
 
 
-def relative_link_to_a_key(clone: World, file: Path) -> None:
-    file.symlink_to("../home/.ssh/id_rsa")
+def attack(clone: World, file: Path, how: str) -> None:
+    if how in LINKS:
+        (clone.project / "a.md").symlink_to("docs/b.md")
+        (clone.project / "docs").mkdir()
+        (clone.project / "docs/b.md").symlink_to("../../home/notes.md")
+        (clone.project / "linked").symlink_to(clone.home)
+        file.symlink_to(LINKS[how].format(home=clone.home))
+    elif how == "folder":
+        file.mkdir()
+        (file / "AGENTS.md").write_text(SECRET)
+    elif how == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_bytes(SECRET.encode() + b"\0" * (how == "not text"))
+        if how == "sparse":
+            os.truncate(file, 2 * 1024**3)
 
 
-def link_to_markdown_outside(clone: World, file: Path) -> None:
-    file.symlink_to(clone.home / "notes.md")
-
-
-def chain_of_links(clone: World, file: Path) -> None:
-    (clone.project / "a.md").symlink_to("docs/b.md")
-    (clone.project / "docs").mkdir()
-    (clone.project / "docs/b.md").symlink_to("../../home/notes.md")
-    file.symlink_to("a.md")
-
-
-def link_through_a_linked_folder(clone: World, file: Path) -> None:
-    (clone.project / "docs").symlink_to(clone.home)
-    file.symlink_to("docs/notes.md")
-
-
-def link_through_the_process(clone: World, file: Path) -> None:
-    file.symlink_to(f"/proc/self/root{clone.home}/notes.md")
-
-
-def link_to_the_environment(clone: World, file: Path) -> None:
-    file.symlink_to("/proc/self/environ")
-
-
-def link_to_a_file_with_secrets_of_the_project(clone: World, file: Path) -> None:
-    file.symlink_to(".env")
-
-
-def link_to_a_folder(clone: World, file: Path) -> None:
-    file.symlink_to(clone.home)
-
-
-def folder(clone: World, file: Path) -> None:
-    file.mkdir()
-    (file / "AGENTS.md").write_text(SECRET)
-
-
-def pipe(clone: World, file: Path) -> None:
-    os.mkfifo(file)
-
-
-def link_to_zeroes(clone: World, file: Path) -> None:
-    file.symlink_to("/dev/zero")
-
-
-def sparse(clone: World, file: Path) -> None:
-    file.write_text(SECRET)
-    os.truncate(file, 2 * 1024**3)
-
-
-def not_text(clone: World, file: Path) -> None:
-    file.write_bytes(SECRET.encode() + b"\0")
-
-
-def loop(clone: World, file: Path) -> None:
-    file.symlink_to("AGENTS.md")
-
-
-def dangling(clone: World, file: Path) -> None:
-    file.symlink_to("nothing.md")
-
-
-ATTACKS: list[Callable[[World, Path], None]] = [
-    link_to_a_key,
-    relative_link_to_a_key,
-    link_to_markdown_outside,
-    chain_of_links,
-    link_through_a_linked_folder,
-    link_through_the_process,
-    link_to_the_environment,
-    link_to_a_file_with_secrets_of_the_project,
-    link_to_a_folder,
-    folder,
-    pipe,
-    link_to_zeroes,
-    sparse,
-    not_text,
-    loop,
-    dangling,
-]
-
-
-EVERYWHERE = [(attack, profile) for attack in ATTACKS for profile in KINDS]
+EVERYWHERE = [(how, profile) for how in ATTACKS for profile in KINDS]
 CASES = [case for number, case in enumerate(EVERYWHERE) if case[1] in ("standard", "omp") or number % 4 == 0]
 """Every attack under the two rules that there are for these files, and a part of them under every profile."""
 
 
-@pytest.mark.parametrize(("attack", "profile"), CASES, ids=lambda one: getattr(one, "__name__", str(one)))
-def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(
-    clone: World, profile: str, attack: Callable[[World, Path], None]
-) -> None:
+@pytest.mark.parametrize(("how", "profile"), CASES)
+def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(clone: World, profile: str, how: str) -> None:
     file = clone.project / "AGENTS.md"
-    attack(clone, file)
+    attack(clone, file, how)
     skills = clone.discover(profile)
     shown = skills.session().system_prompt("Base.")
     assert "Base." in shown
@@ -140,11 +83,10 @@ def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("profile", ["standard", "omp"])
-def test_the_command_line_does_not_show_it_either(clone: World, profile: str) -> None:
-    link_to_a_key(clone, clone.project / "AGENTS.md")
-    assert SECRET not in json.dumps(metier(clone, "prompt", "--full", "--profile", profile))
-    said = metier(clone, "doctor", "--profile", profile)["diagnostics"]
+def test_the_command_line_does_not_show_it_either(clone: World) -> None:
+    attack(clone, clone.project / "AGENTS.md", "to a key")
+    assert SECRET not in json.dumps(metier(clone, "prompt", "--full"))
+    said = metier(clone, "doctor")["diagnostics"]
     assert "context-file-refused" in [d["code"] for d in said]
 
 
@@ -166,24 +108,23 @@ def test_a_link_that_stays_in_the_project_is_followed(
     assert [d for d in skills.diagnostics if d.code == "context-file-refused"] == []
 
 
-def test_a_file_above_the_project_is_opened_beneath_its_own_folder(clone: World) -> None:
+def test_a_file_above_the_project_is_opened_beneath_its_own_folder_and_none_beyond_the_limit(clone: World) -> None:
+    def shown() -> str:
+        return clone.discover("omp").session().system_prompt()
+
     above = clone.project.parent / "AGENTS.md"
     above.write_text("HOUSE-RULES")
-    assert "HOUSE-RULES" in clone.discover("omp").session().system_prompt()
+    assert "HOUSE-RULES" in shown()
     above.unlink()
     above.symlink_to("home/notes.md")  # inside that folder, and Markdown
-    assert SECRET in clone.discover("omp").session().system_prompt()
+    assert SECRET in shown()
     above.unlink()
     above.symlink_to(clone.home / "notes.md")
-    assert SECRET not in clone.discover("omp").session().system_prompt()
-
-
-def test_a_file_at_the_limit_is_whole_and_one_byte_more_is_refused(clone: World) -> None:
-    file = clone.project / "AGENTS.md"
-    file.write_text("x" * limits.CONTEXT_FILE_BYTES)
-    assert "x" * limits.CONTEXT_FILE_BYTES in clone.discover().session().system_prompt()
-    file.write_text("x" * (limits.CONTEXT_FILE_BYTES + 1))
-    assert "xx" not in clone.discover().session().system_prompt()
+    assert SECRET not in shown()
+    whole = "x" * limits.CONTEXT_FILE_BYTES
+    for text in (whole, whole + "x"):
+        (clone.project / "AGENTS.md").write_text(text)
+        assert (whole in shown(), "xx" in shown()) == (text == whole, text == whole)
 
 
 @pytest.mark.parametrize("profile", KINDS)

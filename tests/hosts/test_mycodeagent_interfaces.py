@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, types
+from starlette.testclient import TestClient
 
 import forking
 from hosts.asking import metier
@@ -15,6 +16,7 @@ from metier.app import App
 from metier.replay import from_store, replay
 from metier.surfaces.mcp.server import McpServer
 from metier.surfaces.rpc import Dispatcher
+from metier.surfaces.web.api import build
 from surfaces.chat.openai_server import ModelServer, calls, text
 from surfaces.chat.serving import app_of, serving
 from worlds import World
@@ -61,7 +63,7 @@ def check(read: Iterable[str], world: World) -> None:
 
 
 @pytest.mark.behaviour("M-052", "M-053", "N-050", "N-057")
-def test_over_mcp_the_text_of_a_result_is_the_envelope(project: World) -> None:
+def test_over_mcp_http_and_json_rpc_the_text_of_a_result_is_the_envelope(project: World) -> None:
     app = App(project.project, home=project.home, profile="mycodeagent", store="memory:")
 
     async def talk() -> list[types.CallToolResult]:
@@ -76,6 +78,19 @@ def test_over_mcp_the_text_of_a_result_is_the_envelope(project: World) -> None:
     assert [one.is_error for one in results] == ['"status": "error"' in one for one in texts]
     outcome = replay(from_store(app.store, "mine"))
     assert outcome.identical, outcome.differences
+    client = Dispatcher(app)
+
+    def by_rpc(given: object) -> str:
+        params = {"tool": "Skill", "args": given}
+        said = client.handle(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "session.call", "params": params}))
+        return json.dumps(json.loads(said or "")["result"])
+
+    check([by_rpc(given) for given in CALLS], project)
+    with TestClient(build(app, watch=False), base_url="http://127.0.0.1") as http:
+        path = f"/api/sessions/{http.post('/api/sessions', json={}).json()['session_id']}/call"
+        answers = [http.post(path, json={"tool": "Skill", "args": given}).json() for given in CALLS]
+    check([one["text"] for one in answers], project)
+    assert [json.loads(one["text"]) for one in answers] == [one["result"] for one in answers]
     app.close()
 
 
@@ -96,26 +111,6 @@ def test_in_the_chat_the_model_reads_the_envelope_and_the_person_its_content(pro
     assert "Body 0 for ä." in page
     assert "skills call each other in a cycle: s0 -&gt; s1 -&gt; s0" in page
     assert "params_input" not in page
-
-
-@pytest.mark.system
-@pytest.mark.behaviour("M-052", "M-053", "N-050")
-def test_over_http_and_json_rpc_it_is_the_same(project: World) -> None:
-    app = app_of(project, profile="mycodeagent")
-    client = Dispatcher(App(project.project, home=project.home, profile="mycodeagent", store="memory:"))
-
-    def by_rpc(given: object) -> str:
-        params = {"tool": "Skill", "args": given}
-        said = client.handle(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "session.call", "params": params}))
-        return json.dumps(json.loads(said or "")["result"])
-
-    check([by_rpc(given) for given in CALLS], project)
-    with serving(app) as chatting:
-        session = chatting.http.post("/api/sessions", json={}).json()["session_id"]
-        path = f"/api/sessions/{session}/call"
-        answers = [chatting.http.post(path, json={"tool": "Skill", "args": given}).json() for given in CALLS]
-    check([one["text"] for one in answers], project)
-    assert [json.loads(one["text"]) for one in answers] == [one["result"] for one in answers]
 
 
 @pytest.mark.system

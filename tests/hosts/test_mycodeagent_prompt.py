@@ -23,30 +23,16 @@ def test_the_first_prompt_has_the_tool_with_parameters_examples_and_list(world: 
     world.skill("skills/x/pdf", description="Fill forms", body=BODY)
     one = session(world)
     (tool,) = one.tools()
-    assert tool.name == "Skill"
-    assert {key: value["type"] for key, value in tool.input_schema["properties"].items()} == {
-        "name": "string",
-        "args": "string",
-        "parent": "string",
-    }
+    kinds = {key: value["type"] for key, value in tool.input_schema["properties"].items()}
+    assert (tool.name, kinds) == ("Skill", {"name": "string", "args": "string", "parent": "string"})
     assert tool.input_schema["required"] == ["name"]
     lines = tool.description.splitlines()
-    assert [line for line in lines if line in ("Parameters:", "Examples:", "Available skills:")] == [
-        "Parameters:",
-        "Examples:",
-        "Available skills:",
-    ]
-    assert lines[lines.index("Available skills:") + 1 :] == [
-        "- code-review: Review code quality & risks",
-        "- pdf: Fill forms",
-    ]
+    parameters, examples, skills = (lines.index(f"{part}:") for part in ("Parameters", "Examples", "Available skills"))
+    assert parameters < examples < skills
+    assert lines[skills + 1 :] == ["- code-review: Review code quality & risks", "- pdf: Fill forms"]
     assert [json.loads(line[2:])["name"] for line in lines if line.startswith("- {")] == ["code-review"] * 2
-    assert lines[0].endswith("Call it before you follow a skill.")
-    assert re.findall(r"^- (\w+) \(string, (\w+)\): \w", tool.description, re.MULTILINE) == [
-        ("name", "required"),
-        ("args", "optional"),
-        ("parent", "optional"),
-    ]
+    named = re.findall(r"^- (\w+) \(string, (\w+)\): \w", tool.description, re.MULTILINE)
+    assert named == [("name", "required"), ("args", "optional"), ("parent", "optional")]
     prompt = one.system_prompt("BASE")
     assert prompt.startswith(f"BASE\n\n# Tools\n\n## Skill\n\n{tool.description}\n\n# Skills\n")
     assert "Look at" not in prompt
@@ -62,29 +48,23 @@ BASES = {
 
 
 @pytest.mark.behaviour("M-020", "N-055")
-@pytest.mark.parametrize("case", BASES)
-def test_the_tool_stands_last_in_the_tools_section_that_the_base_prompt_has(world: World, case: str) -> None:
+def test_the_tool_stands_last_in_the_tools_section_that_the_base_prompt_has_or_gets(world: World) -> None:
     world.skill("skills/code-review", description="Review code")
-    base = BASES[case]
     one = session(world)
-    prompt = one.system_prompt(base)
-    level = "##" if case != "deeper" else "###"
-    section = f"Lists files.\n\n{level} Skill\n\n{one.tools()[0].description}\n\n"
-    assert section in prompt
-    assert len(re.findall(r"^#+ tools$", prompt, re.MULTILINE | re.IGNORECASE)) == 1
-    rest = prompt.replace(section.removeprefix("Lists files.\n\n"), "", 1)
-    assert rest.startswith(base.rstrip())
-    assert rest[len(base.rstrip()) :].lstrip().startswith("# Skills\n")
-    if case == "in the middle":
-        shown = metier(world, "prompt", "--base", base, "--profile", "mycodeagent")
-        assert shown["text"] == prompt
-
-
-@pytest.mark.parametrize("base", ["", "Tools\n\nLS", "# Toolset", "```\n# Tools\n```"])
-def test_a_base_prompt_without_such_a_section_gets_one(world: World, base: str) -> None:
-    world.skill("skills/code-review", description="Review code")
-    prompt = session(world).system_prompt(base)
-    assert prompt.startswith(f"{base}\n\n# Tools\n\n## Skill\n" if base else "# Tools\n\n## Skill\n")
+    for case, base in BASES.items():
+        prompt = one.system_prompt(base)
+        level = "##" if case != "deeper" else "###"
+        section = f"Lists files.\n\n{level} Skill\n\n{one.tools()[0].description}\n\n"
+        assert section in prompt, case
+        assert len(re.findall(r"^#+ tools$", prompt, re.MULTILINE | re.IGNORECASE)) == 1
+        rest = prompt.replace(section.removeprefix("Lists files.\n\n"), "", 1)
+        assert rest.startswith(base.rstrip())
+        assert rest[len(base.rstrip()) :].lstrip().startswith("# Skills\n")
+    base = BASES["in the middle"]
+    shown = metier(world, "prompt", "--base", base, "--profile", "mycodeagent")
+    assert shown["text"] == one.system_prompt(base)
+    for base in ("", "Tools\n\nLS", "# Toolset", "```\n# Tools\n```"):
+        assert one.system_prompt(base).startswith(f"{base}\n\n# Tools\n\n## Skill\n".lstrip())
 
 
 @pytest.mark.behaviour("M-021", "M-022", "M-023")
@@ -125,34 +105,15 @@ def test_the_list_ends_before_the_skill_that_would_pass_the_budget(world: World,
 
 @pytest.mark.behaviour("N-056")
 @pytest.mark.parametrize("budget", ["0", "1"])
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_without_room_no_skill_is_listed_but_their_number_is_said(world: World, budget: str, count: int) -> None:
-    for number in range(count):
-        world.skill(f"skills/skill-{number}")
-    env = {"SKILLS_PROMPT_CHAR_BUDGET": budget}
-    one = world.discover("mycodeagent", env=env).session()
-    listed = one.tools()[0].description.partition("Available skills:\n")[2]
-    others = "not listed; any skill loads by its name. If `Skill` does not know a name, it answers with similar ones.)"
-    assert listed == {0: "(none)", 1: f"(1 skill {others}", 3: f"(3 skills {others}"}[count]
-    if count:
-        assert f"Available skills:\n{listed}\n\n# Skills\n" in one.system_prompt()
-        assert '"status": "success"' in one.call("Skill", {"name": "skill-0"}).text
-    if count == 3:
-        shown = metier(world, "prompt", "--profile", "mycodeagent", SKILLS_PROMPT_CHAR_BUDGET=budget)
-        assert f"\n{listed}\n" in shown["text"]
-
-
-@pytest.mark.behaviour("M-024")
-@pytest.mark.parametrize(
-    ("message", "found"),
-    [
-        ("Run $code-review on this", "code-review"),
-        ("$code-review", "code-review"),
-        ("$PATH costs $5", None),
-        ("/code-review", None),
-    ],
-)
-def test_a_dollar_and_a_name_are_recognised_and_nothing_else(world: World, message: str, found: str | None) -> None:
-    world.skill("skills/code-review")
-    invocation = session(world).invoke(message)
-    assert (invocation.skill.name if invocation.skill else None, invocation.message) == (found, message)
+def test_without_room_no_skill_is_listed_but_their_number_is_said(world: World, budget: str) -> None:
+    for count, said in enumerate(
+        ("(none)", "(1 skill not listed; any skill loads by its name.", "(2 skills not listed;")
+    ):
+        one = world.discover("mycodeagent", env={"SKILLS_PROMPT_CHAR_BUDGET": budget}).session()
+        listed = one.tools()[0].description.partition("Available skills:\n")[2]
+        assert listed.startswith(said)
+        assert "\n" not in listed
+        if count:
+            assert f"Available skills:\n{listed}\n\n# Skills\n" in one.system_prompt()
+            assert '"status": "success"' in one.call("Skill", {"name": "skill-0"}).text
+        world.skill(f"skills/skill-{count}")

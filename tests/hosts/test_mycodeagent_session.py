@@ -37,9 +37,6 @@ def content(one: Session, name: str, **given: Any) -> str:
     return str(rest)
 
 
-# --- the tool ---
-
-
 @pytest.mark.behaviour("M-026", "M-027", "M-028")
 def test_the_tool_returns_the_body_as_the_file_has_it_at_the_call(world: World) -> None:
     path = world.skill("skills/folder", "code-review", description="HEAD-MARKER", body=BODY)
@@ -56,29 +53,27 @@ def test_the_tool_returns_the_body_as_the_file_has_it_at_the_call(world: World) 
     assert content(one, "code-review") == BODY.replace("# Review", "# Changed")
 
 
+ARGUMENTS: list[tuple[str, str | None, str]] = [
+    ("Do $ARGUMENTS.\n", "a b", "Do a b.\n"),
+    ("$ARGUMENTS, ($ARGUMENTS)[$ARGUMENTS]\n", "x", "x, (x)[x]\n"),
+    ("$ARGUMENTS[0] and $1\n", "x y", "x y[0] and $1\n"),
+    ("$ARGUMENTS\n", r"\1 \g<0> $1", "\\1 \\g<0> $1\n"),
+    ("Plain $1.\n", "a b", "Plain $1.\n\nARGUMENTS: a b\n"),
+    ("Plain.\n", "$ARGUMENTS", "Plain.\n\nARGUMENTS: $ARGUMENTS\n"),
+    ("Do $ARGUMENTS.\n", "", "Do $ARGUMENTS.\n"),
+    ("Do $ARGUMENTS.\n", None, "Do $ARGUMENTS.\n"),
+    ("Plain.\n", "", "Plain.\n"),
+    ("Plain.  \n\n", None, "Plain.  \n\n"),
+    ("$ARGUMENTS", "two\nlines é", "two\nlines é"),
+]
+
+
 @pytest.mark.behaviour("M-029", "M-030", "M-031")
-@pytest.mark.parametrize(
-    ("body", "args", "expected"),
-    [
-        ("Do $ARGUMENTS.\n", "a b", "Do a b.\n"),
-        ("$ARGUMENTS, ($ARGUMENTS)[$ARGUMENTS]\n", "x", "x, (x)[x]\n"),
-        ("$ARGUMENTS[0] and $1\n", "x y", "x y[0] and $1\n"),
-        ("$ARGUMENTS\n", r"\1 \g<0> $1", "\\1 \\g<0> $1\n"),
-        ("Plain $1.\n", "a b", "Plain $1.\n\nARGUMENTS: a b\n"),
-        ("Plain.\n", "$ARGUMENTS", "Plain.\n\nARGUMENTS: $ARGUMENTS\n"),
-        ("Do $ARGUMENTS.\n", "", "Do $ARGUMENTS.\n"),
-        ("Do $ARGUMENTS.\n", None, "Do $ARGUMENTS.\n"),
-        ("Plain.\n", "", "Plain.\n"),
-        ("Plain.  \n\n", None, "Plain.  \n\n"),
-        ("$ARGUMENTS", "two\nlines é", "two\nlines é"),
-    ],
-)
-def test_arguments_replace_their_placeholder_or_are_appended_or_change_nothing(
-    world: World, body: str, args: str | None, expected: str
-) -> None:
-    world.skill("skills/probe", body=body, arguments=["first"], argument_hint="[file]")
-    one = session(world)
-    assert content(one, "probe", **({} if args is None else {"args": args})) == expected
+def test_arguments_replace_their_placeholder_or_are_appended_or_change_nothing(world: World) -> None:
+    for body, args, expected in ARGUMENTS:
+        world.skill("skills/probe", body=body, arguments=["first"], argument_hint="[file]")
+        one = session(world)
+        assert content(one, "probe", **({} if args is None else {"args": args})) == expected, body
 
 
 @pytest.mark.behaviour("M-050", "M-051")
@@ -105,9 +100,6 @@ def test_nothing_is_asked_and_no_hint_of_a_skill_restricts_or_changes_anything(w
     assert call(one, "probe")["status"] == "success"
     assert (one.may_use("Write"), one.overrides, one.tools()) == (True, {}, tools)
     assert call(one, "other")["status"] == "success"
-
-
-# --- the envelope ---
 
 
 def replace_by(what: str) -> Callable[[Path], None]:
@@ -163,29 +155,21 @@ def test_every_answer_is_an_envelope_with_the_right_code(world: World, case: str
     envelope = json.loads(result.text)
     assert envelope == result.data, "a program gets what the model reads"
     assert set(envelope) == {"status", "data", "text", "stats", "context"} | ({"error"} if code else set())
-    assert envelope["status"] == ("error" if code else "success")
+    assert (envelope["status"], result.ok) == ("error" if code else "success", not code)
     assert isinstance(envelope["data"], dict)
     assert envelope["text"].strip()
     assert isinstance(envelope["stats"]["time_ms"], int | float)
     # What is no text cannot be given back.
     context = {"cwd": "sub", "params_input": given if case != "half a character" else {}}
-    context |= {} if code else {"path_resolved": "skills/folder/SKILL.md"}
-    assert envelope["context"] == context
+    assert envelope["context"] == context | ({} if code else {"path_resolved": "skills/folder/SKILL.md"})
     if code:
         assert set(envelope["error"]) == {"code", "message"}
-        assert (envelope["error"]["code"], result.ok) == (code, False)
-        assert envelope["error"]["message"].strip()
+        assert (envelope["error"]["code"], bool(envelope["error"]["message"].strip())) == (code, True)
     assert "root:" not in str(envelope)
-
-
-@pytest.mark.behaviour("M-041")
-@pytest.mark.parametrize(
-    ("tool", "given"), [("Skill", None), ("Skill", []), ("Skill", "probe"), ("Other", {"name": "probe"}), ("", {})]
-)
-def test_a_call_that_is_none_is_an_error_too(world: World, tool: str, given: Any) -> None:
-    world.skill("skills/probe", body=BODY)
-    envelope = json.loads(session(world).call(tool, given).text)
-    assert (envelope["status"], envelope["error"]["code"]) == ("error", "INVALID_PARAM")
+    none: list[tuple[str, Any]] = [("Skill", None), ("Skill", []), ("Skill", "probe"), ("Other", given), ("", {})]
+    for tool, wrong in none if case == "success" else ():
+        envelope = json.loads(one.call(tool, wrong).text)
+        assert (envelope["status"], envelope["error"]["code"]) == ("error", "INVALID_PARAM")
 
 
 @pytest.mark.behaviour("M-035")
@@ -193,11 +177,11 @@ def test_a_call_that_is_none_is_an_error_too(world: World, tool: str, given: Any
 def test_what_was_cut_is_partial(world: World, limit: int, status: str) -> None:
     world.skill("skills/probe", body="é" * 1000)
     result = call(session(world, {"load.max_bytes": limit}), "probe")
-    assert (result["status"], result["data"].get("truncated", False)) == (status, status == "partial")
-    assert "error" not in result
+    cut = status == "partial"
+    assert (result["status"], result["data"].get("truncated", False), "error" in result) == (status, cut, False)
     notice = re.search(r"\[truncated: (\d+) bytes of SKILL.md are left out of \d+; .*\]$", result["data"]["content"])
-    left_out = f" {notice[1]} bytes were left out." if notice else ""
-    assert (result["text"], bool(notice)) == (f"Loaded the skill probe.{left_out}", status == "partial")
+    assert bool(notice) is cut
+    assert notice is None or f" {notice[1]} bytes were left out." in result["text"]
 
 
 @pytest.mark.system
@@ -228,9 +212,6 @@ for name in ("probe", "closed"):
         assert "Review" not in str(envelope)
 
 
-# --- refresh ---
-
-
 @pytest.mark.behaviour("M-037", "M-043")
 @pytest.mark.parametrize("refresh", ["true", "false"])
 def test_a_skill_added_a_moment_ago_is_found_and_a_removed_one_is_gone(world: World, refresh: str) -> None:
@@ -257,19 +238,14 @@ def test_a_call_without_a_change_opens_the_skill_it_loads_and_no_other(world: Wo
 
 
 @pytest.mark.behaviour("M-046")
-@pytest.mark.parametrize(
-    ("refresh", "shown"), [(None, "New."), ("true", "New."), ("1", "New."), ("false", "Old."), ("0", "Old.")]
-)
-def test_a_variable_switches_the_refresh_off(world: World, refresh: str | None, shown: str) -> None:
-    path = world.skill("skills/skill-a", description="Old.", body=BODY)
-    env = {} if refresh is None else {"SKILLS_REFRESH_ON_CALL": refresh}
-    one = world.discover("mycodeagent", env=env).session()
-    path.write_text(path.read_text().replace("Old.", "New."))
-    assert call(one, "skill-a")["status"] == "success"
-    assert f"\n- skill-a: {shown}" in one.tools()[0].description
-
-
-# --- sandbox ---
+def test_a_variable_switches_the_refresh_off(world: World) -> None:
+    for refresh, shown in ((None, "New."), ("true", "New."), ("1", "New."), ("false", "Old."), ("0", "Old.")):
+        path = world.skill("skills/skill-a", description="Old.", body=BODY)
+        env = {} if refresh is None else {"SKILLS_REFRESH_ON_CALL": refresh}
+        one = world.discover("mycodeagent", env=env).session()
+        path.write_text(path.read_text().replace("Old.", "New."))
+        assert call(one, "skill-a")["status"] == "success"
+        assert f"\n- skill-a: {shown}" in one.tools()[0].description, refresh
 
 
 @pytest.mark.behaviour("M-047")

@@ -30,69 +30,48 @@ def read(opened: Session, url: str) -> Any:
     return result.data
 
 
-# --- the prompt ---
-
-
 @pytest.mark.behaviour("O-032", "O-033", "O-034")
-@pytest.mark.parametrize("has_read_tool", [True, False])
-def test_the_prompt_lists_names_and_descriptions_where_the_model_can_read(world: World, has_read_tool: bool) -> None:
+def test_the_prompt_lists_names_and_descriptions_where_the_model_can_read(world: World) -> None:
     world.skill(".omp/skills/pdf", description="Fills\n forms.", body=BODY)
     world.skill("~/.claude/skills/undescribed", description=None, body=BODY)
-    opened = session(world, has_read_tool=has_read_tool)
+    opened = session(world, has_read_tool=True)
     text = opened.system_prompt("BASE")
-    if has_read_tool:
-        assert text.splitlines()[:6] == [
-            *("BASE", "", "# Skills"),
-            "Instructions for particular tasks; use one when the task fits its description.",
-            "Read one with `read` at skill://<name>, and its files at skill://<name>/<path>.",
-            "- pdf: Fills forms.",
-        ]
-        assert "\n- undescribed:" in text
-        assert opened.prompt(budget=len("- pdf: Fills forms.") + 1).text.endswith(
-            "\n- pdf: Fills forms.\n(1 more is not shown. "
-            "If `read` does not know a name, it answers with similar ones.)"
-        )
-    assert "MARKER" not in text
-    assert str(world.project) not in text
-    assert str(world.home) not in text
-    if not has_read_tool:
-        assert text == "BASE"
-        assert opened.tools() == []
+    assert text.startswith("BASE\n\n# Skills\n")
+    assert "`read` at skill://<name>" in text
+    assert text.splitlines()[5:6] == ["- pdf: Fills forms."]
+    assert "\n- undescribed:" in text
+    for hidden in ("MARKER", str(world.project), str(world.home)):
+        assert hidden not in text
+    cut = opened.prompt(budget=len("- pdf: Fills forms.") + 1).text
+    assert "\n- pdf: Fills forms.\n(1 more is not shown. " in cut
+    without = session(world, has_read_tool=False)
+    assert (without.system_prompt("BASE"), without.tools()) == ("BASE", [])
 
 
 @pytest.mark.behaviour("O-035", "O-037")
 @pytest.mark.parametrize("has_read_tool", [True, False])
 def test_preloaded_skills_stand_whole_in_the_prompt_instead_of_the_list(world: World, has_read_tool: bool) -> None:
-    texts = {}
     for name in ("one", "two", "three"):
-        texts[name] = world.skill(
-            f".omp/skills/{name}", description=f"About {name}.", body=f"BODY of {name}\n"
-        ).read_text()
+        world.skill(f".omp/skills/{name}", description=f"About {name}.", body=f"BODY of {name}\n")
     prompt = session(world, preload=["two", "one"], has_read_tool=has_read_tool).system_prompt("BASE")
     block = prompt[prompt.index("<preloaded_skills>") : prompt.index("</preloaded_skills>")]
-    whole = [f'<skill name="{name}">\n{texts[name].strip()}\n</skill>' for name in ("two", "one")]
+    texts = {name: (world.project / f".omp/skills/{name}/SKILL.md").read_text().strip() for name in ("two", "one")}
+    whole = [f'<skill name="{name}">\n{text}\n</skill>' for name, text in texts.items()]
     assert block == "<preloaded_skills>\n" + "\n".join(whole) + "\n"
     assert "three" not in prompt
     assert "- one: About one." not in prompt
 
 
 @pytest.mark.behaviour("O-036", "O-037")
-@pytest.mark.parametrize("wanted", [["absent"], ["pdf", "absent"], ["PDF"], ["pd"], ["ignored"], ["pdf", ""]])
-def test_pinning_an_unknown_skill_is_an_error_that_lists_the_names_and_starts_nothing(
-    world: World, wanted: list[str]
-) -> None:
+def test_pinning_an_unknown_skill_is_an_error_that_lists_the_names_and_starts_nothing(world: World) -> None:
     for name in ("pdf", "postgres", "ignored"):
         world.skill(f".omp/skills/{name}", body=BODY)
     store = MemoryStore()
-    with pytest.raises(SkillNotFound) as refused:
-        session(world, {"ignoredSkills": ["ign*"]}, preload=wanted, store=store)
-    assert refused.value.wanted == wanted[-1]
-    assert refused.value.available == ("pdf", "postgres")
-    assert "pdf, postgres" in str(refused.value)
-    assert store.read() == []
-
-
-# --- /skill:name ---
+    for wanted in (["absent"], ["pdf", "absent"], ["PDF"], ["pd"], ["ignored"], ["pdf", ""]):
+        with pytest.raises(SkillNotFound, match="pdf, postgres") as refused:
+            session(world, {"ignoredSkills": ["ign*"]}, preload=wanted, store=store)
+        assert (refused.value.wanted, refused.value.available) == (wanted[-1], ("pdf", "postgres"))
+        assert store.read() == []
 
 
 @pytest.mark.behaviour("O-038", "O-039")
@@ -107,37 +86,23 @@ def test_commands_are_offered_one_a_skill_or_are_plain_text(world: World, enable
     assert invocation.message == ("now" if enabled else "/skill:pdf now")
 
 
-@pytest.mark.behaviour("O-039", "O-043")
-@pytest.mark.parametrize(
-    "message",
-    ["/skill:absent now", "/skill:", "/skill:PDF", "/pdf", "$pdf", "please /skill:pdf", " /skill:pdf", "/skill: pdf"],
-)
-def test_any_other_message_is_plain_text(world: World, message: str) -> None:
-    world.skill(".omp/skills/pdf", body=BODY)
-    world.skill(".omp/skills/group/absent", body=BODY)
-    invocation = session(world).invoke(message)
-    assert (invocation.skill, invocation.loaded, invocation.message) == (None, None, message)
-
-
 @pytest.mark.behaviour("O-041", "O-042")
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("/skill:pdf", ""),
-        ("/skill:pdf  \n", ""),
-        ("/skill:pdf fill a.pdf", "\nUser: fill a.pdf"),
-        ("/skill:pdf  two\nlines ", "\nUser: two\nlines"),
-    ],
-)
-def test_a_command_injects_the_body_the_path_and_what_the_user_said(world: World, message: str, said: str) -> None:
+def test_a_command_injects_the_body_the_path_and_what_the_user_said(world: World) -> None:
     path = world.skill(".omp/skills/pdf", description="Forms.", body=BODY)
     opened = session(world)
     before = opened.system_prompt("BASE")
-    loaded = opened.invoke(message).loaded
-    assert loaded is not None
-    assert loaded.text == f"{BODY.strip()}\n\nSkill: {path}{said}"
+    for message, said in {
+        "/skill:pdf": "",
+        "/skill:pdf  \n": "",
+        "/skill:pdf fill a.pdf": "\nUser: fill a.pdf",
+        "/skill:pdf  two\nlines ": "\nUser: two\nlines",
+    }.items():
+        loaded = session(world).invoke(message).loaded
+        assert loaded is not None
+        assert loaded.text == f"{BODY.strip()}\n\nSkill: {path}{said}"
+        assert metier(world, "session", "invoke", message, "--profile", "omp")["loaded"]["text"] == loaded.text
+    opened.invoke("/skill:pdf now")
     assert opened.system_prompt("BASE") == before
-    assert metier(world, "session", "invoke", message, "--profile", "omp")["loaded"]["text"] == loaded.text
 
 
 @pytest.mark.behaviour("O-040", "O-043")
@@ -154,8 +119,6 @@ def test_a_command_reads_the_file_at_call_time_and_discovers_nothing(world: Worl
     assert opened.invoke("/skill:renamed").skill is None
     assert [skill.as_dict() for skill in opened.skills] == before
 
-
-# --- skill:// ---
 
 RAW = "\ufeff---\r\nname: pdf\r\ndescription: Forms.\r\n---\r\n\r\nBody  \r\n$ARGUMENTS é\r\n\r\n"
 
@@ -186,48 +149,40 @@ def pdf(world: World) -> Path:
     return path
 
 
-@pytest.mark.behaviour("O-044")
-@pytest.mark.parametrize("url", ["skill://pdf", "skill://pdf/", "skill://pdf/SKILL.md"])
-def test_a_skills_url_gives_its_file_as_it_lies_there(world: World, pdf: Path, url: str) -> None:
+@pytest.mark.behaviour("O-044", "O-046")
+def test_a_skills_url_gives_its_file_as_it_lies_there_and_a_name_must_match_exactly(world: World, pdf: Path) -> None:
     opened = session(world)
-    for _ in range(2):
-        assert (read(opened, url)["content"], read(opened, url)["contentType"]) == (RAW, "text/markdown")
-    resource = metier(world, "read", url, "--profile", "omp")
-    assert (resource["text"], resource["mime"], resource["size"]) == (RAW, "text/markdown", len(RAW.encode()))
+    for url in ("skill://pdf", "skill://pdf/", "skill://pdf/SKILL.md"):
+        for _ in range(2):
+            assert (read(opened, url)["content"], read(opened, url)["contentType"]) == (RAW, "text/markdown")
+        resource = metier(world, "read", url, "--profile", "omp")
+        assert (resource["text"], resource["mime"], resource["size"]) == (RAW, "text/markdown", len(RAW.encode()))
+    for name in ("PDF", "Pdf", "pd", "pdf2", "absent", "", "pdf%20", "%2e%2e", ".."):
+        result = read(opened, f"skill://{name}/data.json")
+        assert ("content" in result, bool(result["error"])) == (False, True), name
+
+
+SERVED: dict[str, tuple[str, str]] = {
+    "references/tables.md": ("TABLES", "text/markdown"),
+    "./references//tables.md": ("TABLES", "text/markdown"),
+    "references%2Ftables.md": ("TABLES", "text/markdown"),
+    "my%20file.md": ("BLANK", "text/markdown"),
+    "my file.md": ("BLANK", "text/markdown"),
+    "a%2520b.md": ("PERCENT", "text/markdown"),
+    "data.json": ("{}", "text/plain"),
+    "scripts/run.sh": ("#!/bin/sh\n", "text/plain"),
+    "LICENSE": ("MIT", "text/plain"),
+    "notes.markdown": ("plain", "text/plain"),
+    "READ.MD": ("shouted", "text/plain"),
+    "..odd/x..md": ("ODD", "text/markdown"),
+    "in.md": ("TABLES", "text/markdown"),
+}
 
 
 @pytest.mark.behaviour("O-045", "O-047", "O-054", "N-035")
-@pytest.mark.parametrize(
-    ("path", "content", "kind"),
-    [
-        ("references/tables.md", "TABLES", "text/markdown"),
-        ("./references//tables.md", "TABLES", "text/markdown"),
-        ("references%2Ftables.md", "TABLES", "text/markdown"),
-        ("my%20file.md", "BLANK", "text/markdown"),
-        ("my file.md", "BLANK", "text/markdown"),
-        ("a%2520b.md", "PERCENT", "text/markdown"),
-        ("data.json", "{}", "text/plain"),
-        ("scripts/run.sh", "#!/bin/sh\n", "text/plain"),
-        ("LICENSE", "MIT", "text/plain"),
-        ("notes.markdown", "plain", "text/plain"),
-        ("READ.MD", "shouted", "text/plain"),
-        ("..odd/x..md", "ODD", "text/markdown"),
-        ("in.md", "TABLES", "text/markdown"),
-    ],
-)
-def test_a_url_with_a_path_is_decoded_once_and_gives_that_file(
-    world: World, pdf: Path, path: str, content: str, kind: str
-) -> None:
-    result = read(session(world), f"skill://pdf/{path}")
-    assert (result.get("content"), result.get("contentType")) == (content, kind)
-
-
-@pytest.mark.behaviour("O-046")
-@pytest.mark.parametrize("name", ["PDF", "Pdf", "pd", "pdf2", "absent", "", "pdf%20", "%2e%2e", ".."])
-def test_a_name_must_match_exactly(world: World, pdf: Path, name: str) -> None:
-    result = read(session(world), f"skill://{name}/data.json")
-    assert "content" not in result
-    assert result["error"]
+def test_a_url_with_a_path_is_decoded_once_and_gives_that_file(world: World, pdf: Path) -> None:
+    results = {path: read(session(world), f"skill://pdf/{path}") for path in SERVED}
+    assert {path: (one.get("content"), one.get("contentType")) for path, one in results.items()} == SERVED
 
 
 @pytest.mark.behaviour("N-034")
@@ -255,84 +210,48 @@ def test_the_name_in_a_url_is_decoded_exactly_once_on_every_way_in(world: World,
 REFUSED = {
     "absolute": ["/etc/passwd", "%2Fetc/passwd", "//etc/passwd", "%2F%2Fetc%2Fpasswd", "C:%5Cx", "~%2Fx"],
     "traversal": [
-        "..",
-        "../other/only-other.md",
-        "references/../../other/only-other.md",
-        "references/../data.json",
-        "%2e%2e/other/only-other.md",
-        ".%2e/other/only-other.md",
-        "%2E./other/only-other.md",
-        "%2e%2e%5cother%5conly-other.md",
-        "%2e%2e%2fother%2fonly-other.md",
+        *("..", "../other/only-other.md", "references/../../other/only-other.md", "references/../data.json"),
+        *("%2e%2e/other/only-other.md", ".%2e/other/only-other.md", "%2E./other/only-other.md"),
+        *("%2e%2e%5cother%5conly-other.md", "%2e%2e%2fother%2fonly-other.md"),
     ],
     "link": ["out.md", "out/secret.md", "up.md"],
     "File not found": [
-        "absent.md",
-        "tables.md",
-        "only-here.md",
-        "only-other.md",
-        "secret.md",
-        "data.json/x",
-        "%252e%252e/x",
+        *("absent.md", "tables.md", "only-here.md", "only-other.md", "secret.md", "data.json/x", "%252e%252e/x"),
     ],
 }
 
 
 @pytest.mark.behaviour("O-048", "O-049", "O-050", "O-051", "O-052", "O-053")
-@pytest.mark.parametrize(("word", "path"), [(word, path) for word, paths in REFUSED.items() for path in paths])
-def test_what_leads_outside_or_is_not_there_is_refused_each_with_its_own_message(
-    world: World, pdf: Path, word: str, path: str
-) -> None:
+def test_what_leads_outside_or_is_not_there_is_refused_each_with_its_own_message(world: World, pdf: Path) -> None:
     opened = world.discover("omp", world.project).session()
-    result = opened.call("read", {"path": f"skill://pdf/{path}"})
-    assert not result.ok
-    assert [other for other in REFUSED if other in result.text] == [word]
-    assert OUTSIDE not in str(result)
-
-
-@pytest.mark.behaviour("O-051")
-def test_the_command_line_refuses_with_the_same_messages(world: World, pdf: Path) -> None:
     for word, paths in REFUSED.items():
+        for path in paths:
+            result = opened.call("read", {"path": f"skill://pdf/{path}"})
+            assert (result.ok, [other for other in REFUSED if other in result.text]) == (False, [word]), path
+            assert OUTSIDE not in str(result)
         assert word in metier(world, "read", f"skill://pdf/{paths[0]}", "--profile", "omp", code=1)
 
 
-# --- neighbours ---
-
-
-@pytest.mark.behaviour("O-055", "O-057")
+@pytest.mark.behaviour("O-055", "O-056", "O-057")
 def test_instructions_of_twenty_ancestors_stand_before_the_skills_the_outermost_first(world: World) -> None:
     levels = [world.project]
     for number in range(1, 27):
         levels.append(levels[-1] / f"d{number}")
-    levels[-1].mkdir(parents=True)
-    for number, folder in enumerate(levels):
+    hidden = [levels[-1] / ".hidden", levels[-1] / ".hidden/b"]
+    hidden[-1].mkdir(parents=True)
+    for number, folder in enumerate((*levels, *hidden)):
         (folder / "AGENTS.md").write_text(f"LEVEL-{26 - number}.")
     world.skill(".omp/skills/pdf", body=BODY)
     opened = world.discover("omp", levels[-1]).session()
     text = opened.system_prompt("BASE")
-    found = [number for number in range(27) if f"LEVEL-{number}." in text]
+    found = [number for number in range(-2, 27) if f"LEVEL-{number}." in text]
     assert found == list(range(21))
     places = [text.index(word) for word in ("BASE", *(f"LEVEL-{n}." for n in reversed(found)), "- pdf:")]
     assert places == sorted(places)
-    assert opened.events[-1]["type"] != "skill_invoked"
-
-
-@pytest.mark.behaviour("O-056")
-def test_instructions_below_a_hidden_folder_are_not_used(world: World) -> None:
-    for where in ("", "a", "a/.hidden", "a/.hidden/b"):
-        (world.project / where).mkdir(exist_ok=True)
-        (world.project / where / "AGENTS.md").write_text(f"AT-{where or 'top'}.")
-    text = world.discover("omp", world.project / "a/.hidden/b").session().system_prompt()
-    assert [where for where in ("top", "a", "a/.hidden", "a/.hidden/b") if f"AT-{where}." in text] == ["top", "a"]
-
-
-@pytest.mark.behaviour("O-057")
-@pytest.mark.parametrize("settings", [{}, {"enabled": False}])
-def test_instructions_need_no_skills_and_no_activation(world: World, settings: dict[str, Any]) -> None:
-    (world.project / "AGENTS.md").write_text("Be brief.")
-    opened = session(world, settings, has_read_tool=False)
-    assert "Be brief." in opened.system_prompt()
     assert opened.activated == []
+    below = world.discover("omp", hidden[-1], settings={"skills.enabled": False}).session(has_read_tool=False)
+    text = below.system_prompt()
+    assert [number for number in range(-2, 3) if f"LEVEL-{number}." in text] == [0, 1, 2], "no hidden folder"
 
 
 @pytest.mark.behaviour("O-059")

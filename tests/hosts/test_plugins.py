@@ -74,29 +74,9 @@ def kitchen(world: World, site: Path) -> World:
     return world
 
 
-def command(world: World, site: Path, *arguments: str) -> Any:
-    paths = os.pathsep.join((str(site), str(Path(profiles.__file__).parents[2])))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from metier.surfaces.cli import main; main()",
-            *arguments,
-            "--profile",
-            "quill",
-            "--json",
-        ],
-        cwd=world.project,
-        env={**os.environ, "HOME": str(world.home), "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
-def test_python_has_the_host(kitchen: World) -> None:
-    session = kitchen.discover("quill").session()
+def test_python_has_the_host_its_record_replays_and_a_check_knows_it(kitchen: World) -> None:
+    store = open_store("memory:")
+    session = kitchen.discover("quill").session(store=store)
     assert session.prompt().text == LISTING
     assert [tool.name for tool in session.tools()] == ["use_recipe"]
     assert session.tools()[0].input_schema["required"] == ["recipe"]
@@ -105,6 +85,24 @@ def test_python_has_the_host(kitchen: World) -> None:
     assert (wrong.ok, set(wrong.data)) == (False, {"burnt", "code"})
     assert "recipe" in session.call("use_recipe", {}).text
     assert session.invoke("make $bread please").text == WRAPPED.replace("two", "$ARGUMENTS")
+    assert replay(from_store(store, session.id)).identical
+    (verdict,) = check.verdicts(kitchen.project / ".quill/recipes/bread", ["quill"], kitchen.project, kitchen.home)
+    assert (verdict.status, verdict.name, verdict.model) == ("offered", "bread", True)
+
+
+@pytest.mark.system
+def test_the_command_line_has_the_host(kitchen: World, site: Path) -> None:
+    def command(*arguments: str) -> Any:
+        paths = os.pathsep.join((str(site), str(Path(profiles.__file__).parents[2])))
+        line = [sys.executable, "-c", "from metier.surfaces.cli import main; main()", *arguments]
+        env = {**os.environ, "HOME": str(kitchen.home), "PYTHONPATH": paths}
+        line += ["--profile", "quill", "--json"]
+        done = subprocess.run(line, cwd=kitchen.project, env=env, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    assert [skill["name"] for skill in command("list")["skills"]] == ["bread", "secret", "soup"]
+    assert command("session", "call", "use_recipe", json.dumps(CALL)) == RESULT
+    assert "quill" in [one["name"] for one in command("profiles")]
 
 
 def test_formats_that_know_nothing_of_choices_lose_no_skill(kitchen: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,21 +115,6 @@ def test_formats_that_know_nothing_of_choices_lose_no_skill(kitchen: World, monk
     monkeypatch.setattr(kind, "listing", lambda self, view: real(self, replace(view, others=(), chosen=())))  # type: ignore
     one = kitchen.discover("quill").session()
     assert one.prompt(message="Please cook dish 70.").text == one.prompt().text
-
-
-def test_a_record_of_the_host_replays(kitchen: World) -> None:
-    store = open_store("memory:")
-    session = kitchen.discover("quill").session(store=store)
-    session.call("use_recipe", CALL)
-    assert replay(from_store(store, session.id)).identical
-
-
-@pytest.mark.system
-def test_the_command_line_has_the_host(kitchen: World, site: Path) -> None:
-    assert [skill["name"] for skill in command(kitchen, site, "list")["skills"]] == ["bread", "secret", "soup"]
-    assert command(kitchen, site, "prompt")["text"] == LISTING
-    assert command(kitchen, site, "session", "call", "use_recipe", json.dumps(CALL)) == RESULT
-    assert "quill" in [one["name"] for one in command(kitchen, site, "profiles")]
 
 
 def test_json_rpc_http_and_mcp_have_the_host(kitchen: World) -> None:
@@ -155,13 +138,7 @@ def test_json_rpc_http_and_mcp_have_the_host(kitchen: World) -> None:
     assert result.meta[RESULT_KEY] == {"recipe": "bread", "steps": 2}  # the text has the rest
 
 
-def test_check_knows_how_the_host_treats_a_skill(kitchen: World) -> None:
-    folder = kitchen.project / ".quill/recipes/bread"
-    (verdict,) = check.verdicts(folder, ["quill"], kitchen.project, kitchen.home)
-    assert (verdict.status, verdict.name, verdict.model) == ("offered", "bread", True)
-
-
-def test_its_settings_have_the_names_of_the_host_and_a_table_of_their_own(kitchen: World) -> None:
+def test_its_settings_have_a_table_of_their_own_and_break_no_other_host(kitchen: World) -> None:
     config = kitchen.home / ".config/metier/config.toml"
     config.parent.mkdir(parents=True)
     text = re.search(r"```toml\n(\[profile\].*?)```", PAGE.read_text(), re.DOTALL)
@@ -169,20 +146,13 @@ def test_its_settings_have_the_names_of_the_host_and_a_table_of_their_own(kitche
     config.write_text(text[1].replace("limit = 20", "limit = 1"))
     skills = Skills.discover(kitchen.project, home=kitchen.home)
     assert (skills.profile.name, len(skills)) == ("quill", 1)
-    codelia = Skills.discover(kitchen.project, home=kitchen.home, profile="codelia")
-    assert codelia.profile.prompt.max_entries == 50
+    assert kitchen.discover("codelia").profile.prompt.max_entries == 50
     config.write_text(text[1].replace("profile.quill", "profile.quil"))
     with pytest.raises(ConfigError, match="no profile 'quil'"):
         Skills.discover(kitchen.project, home=kitchen.home)
-
-
-def test_a_setting_of_another_host_never_breaks_the_one_in_use(kitchen: World) -> None:
-    config = kitchen.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
     config.write_text("[skills.initial]\nmaxEntries = 5\n")
     assert kitchen.discover("codelia").profile.prompt.max_entries == 5
-    skills = kitchen.discover("quill")
-    (note,) = [one for one in skills.diagnostics if one.code == "setting-elsewhere"]
+    (note,) = [one for one in kitchen.discover("quill").diagnostics if one.code == "setting-elsewhere"]
     assert (note.path, "skills.initial.maxEntries" in note.message) == (str(config), True)
 
 
@@ -198,21 +168,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("right", WRONG)
-def test_a_value_that_cannot_work_is_an_error_with_what_is_allowed(kitchen: World, site: Path, right: str) -> None:
-    wrong, key, hint = WRONG[right]
+def test_a_value_that_cannot_work_is_an_error_with_what_is_allowed(kitchen: World, site: Path) -> None:
     file = site / "quill/profile.toml"
     text = file.read_text()
-    assert right in text
-    file.write_text(text.replace(right, wrong))
-    with pytest.raises(ConfigError) as caught:
-        kitchen.discover("quill")
-    assert (caught.value.file, caught.value.key) == (str(file), key)
-    assert hint in str(caught.value)
-    assert caught.value.line > 0
-
-
-def test_a_package_without_a_profile_says_so(kitchen: World, site: Path) -> None:
-    (site / "quill/profile.toml").unlink()
+    for right, (wrong, key, hint) in WRONG.items():
+        assert right in text
+        file.write_text(text.replace(right, wrong))
+        with pytest.raises(ConfigError) as caught:
+            kitchen.discover("quill")
+        assert (caught.value.file, caught.value.key, caught.value.line > 0) == (str(file), key, True)
+        assert hint in str(caught.value)
+    file.unlink()
     with pytest.raises(ConfigError, match=r"needs a profile\.toml beside it"):
         kitchen.discover("quill")

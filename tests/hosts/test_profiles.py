@@ -31,38 +31,22 @@ def built(name: str) -> Profile:
     return profiles.build(profiles.load(name))
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_built_in_profile_loads_and_has_a_summary_and_roots(name: str) -> None:
-    profile = built(name)
-    assert profile.name == name
-    assert profile.summary
-    assert profile.roots or profile.directories
-
-
-def test_a_profile_of_the_users_own_extends_another(write: Any) -> None:
-    file = write('extends = "standard"\nsummary = "ours"\n[catalog]\nmax_skills = 7\n[project]\nmarkers = [".svn"]\n')
-    profile, standard = built(file), built("standard")
-    assert (profile.name, profile.summary) == ("own", "ours")
-    assert profile.catalog.max_skills == 7
-    assert profile.catalog.honours == standard.catalog.honours, "tables merge"
-    assert profile.project.markers == (".svn",), "lists replace"
-    assert profile.roots == standard.roots
-
-
-def test_a_profile_extends_a_file_beside_it(write: Any) -> None:
-    write('extends = "omp"\nsummary = "base"\n[filters]\nignore = ["x"]\n', "sub/base.toml")
-    file = write('extends = "./base.toml"\nsummary = "ours"\n', "sub/own.toml")
-    assert built(file).filters.ignore == ("x",)
-    assert built(file).roots == built("omp").roots
-
-
-def test_a_profile_file_decides_what_is_found(world: World, write: Any) -> None:
+def test_a_profile_of_the_users_own_extends_another_or_a_file_and_decides_what_is_found(
+    world: World, write: Any
+) -> None:
+    for name in BUILT_IN:
+        profile = built(name)
+        assert (profile.name, bool(profile.summary), bool(profile.roots or profile.directories)) == (name, True, True)
     world.skill("prompts/skills/a")
     root = 'path = "prompts/skills"\nat = "project"\nscope = "repo"\nsource = "ours"'
-    file = write(f'extends = "standard"\nsummary = "ours"\n[[roots]]\n{root}\n')
-    skills = world.discover(profile=file)
-    assert [(s.name, s.source) for s in skills] == [("a", "ours")]
-    assert skills.profile.name == "own"
+    write(f'extends = "omp"\nsummary = "base"\n[filters]\nignore = ["x"]\n[[roots]]\n{root}\n', "sub/base.toml")
+    text = 'extends = "./base.toml"\nsummary = "ours"\n[catalog]\nmax_skills = 7\n[project]\nmarkers = [".svn"]\n'
+    file = write(text, "sub/own.toml")
+    own, omp = built(file), built("omp")
+    assert (own.name, own.summary, own.filters.ignore) == ("own", "ours", ("x",))
+    assert (own.catalog.max_skills, own.catalog.honours) == (7, omp.catalog.honours), "tables merge"
+    assert own.project.markers == (".svn",), "lists replace"
+    assert [(s.name, s.source) for s in world.discover(profile=file)] == [("a", "ours")]
 
 
 WRONG: list[tuple[str, int, str, str]] = [
@@ -83,78 +67,49 @@ WRONG: list[tuple[str, int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "key", "says"), WRONG)
-def test_a_wrong_key_or_value_is_named_with_its_line_and_what_would_be_right(
-    write: Any, text: str, line: int, key: str, says: str
-) -> None:
-    file = write(text)
-    with pytest.raises(ConfigError) as error:
-        built(file)
-    assert says in str(error.value)
-    if line:
-        assert (error.value.file, error.value.line, error.value.key) == (file, line, key)
-        assert str(error.value).startswith(f"{file}:{line}: ")
+def test_a_wrong_key_or_value_is_named_with_its_line_and_what_would_be_right(write: Any) -> None:
+    for text, line, key, says in WRONG:
+        file = write(text)
+        with pytest.raises(ConfigError) as error:
+            built(file)
+        assert says in str(error.value)
+        assert not line or (error.value.file, error.value.line, error.value.key) == (file, line, key)
+        assert not line or str(error.value).startswith(f"{file}:{line}: ")
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("a = \n", 1), ("a = 1\nb = [1,\n", 3), ("a = 1\na = 2\n", 2), ('a = 1\n\nb = "x\n', 3), ("a = 1\n\x00", 2)],
-)
-def test_broken_toml_is_reported_with_its_line(write: Any, text: str, line: int) -> None:
-    file = write(text)
-    with pytest.raises(ConfigError, match="is not TOML") as error:
-        profiles.load(file)
-    assert (error.value.file, error.value.line) == (file, line)
+UNREADABLE: list[tuple[str | bytes, int, str]] = [
+    ("a = \n", 1, "is not TOML"),
+    ("a = 1\nb = [1,\n", 3, "is not TOML"),
+    ("a = 1\na = 2\n", 2, "is not TOML"),
+    ('a = 1\n\nb = "x\n', 3, "is not TOML"),
+    ("a = 1\n\x00", 2, "is not TOML"),
+    (b'summary = "x"\n# \xff\n', 2, "not UTF-8"),
+    ("a = " + "[" * 100_000, 0, "own.toml"),
+    ('extends = 3\nsummary = "x"\n', 0, "must be the name"),
+    ('extends = "nowhere.toml"\nsummary = "x"\n', 0, "no profile file"),
+    ('extends = "omq"\nsummary = "x"\n', 0, "did you mean omp"),
+    ('extends = "./own.toml"\nsummary = "x"\n', 0, "extends itself"),
+]
+ABSENT = {
+    "nowhere.toml": "there is no profile file",
+    "./nowhere.toml": "there is no profile file",
+    "standart": "did you mean standard?",
+    "qqq": "known: standard, codelia",
+    "": "there is no profile ''",
+}
 
 
-def test_a_profile_that_is_not_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_a_profile_that_cannot_be_read_is_an_error_with_its_line_or_a_way_out(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
-    file.write_bytes(b'summary = "x"\n# \xff\n')
-    with pytest.raises(ConfigError, match="not UTF-8") as error:
-        profiles.load(str(file))
-    assert error.value.line == 2
-
-
-def test_a_profile_that_nests_without_end_is_an_error_of_the_file(write: Any) -> None:
-    with pytest.raises(ConfigError):
-        profiles.load(write("a = " + "[" * 100_000))
-
-
-def test_profiles_that_extend_each_other_are_an_error(write: Any) -> None:
-    one = write('extends = "./two.toml"\nsummary = "x"\n', "one.toml")
-    write('extends = "./one.toml"\nsummary = "x"\n', "two.toml")
-    with pytest.raises(ConfigError, match="extends itself") as error:
-        profiles.load(one)
-    assert error.value.key == "extends"
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("nowhere.toml", "there is no profile file"),
-        ("./nowhere.toml", "there is no profile file"),
-        ("standart", "did you mean standard?"),
-        ("qqq", "known: standard, codelia"),
-        ("", "there is no profile ''"),
-    ],
-)
-def test_a_profile_that_is_not_there_is_an_error_with_a_way_out(name: str, says: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        profiles.load(name)
-    assert says in str(error.value)
-
-
-def test_an_unusable_parent_is_an_error(write: Any) -> None:
-    for value, says in (
-        ("3", "must be the name"),
-        ('"nowhere.toml"', "no profile file"),
-        ('"omq"', "did you mean omp"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            profiles.load(write(f'extends = {value}\nsummary = "x"\n'))
-
-
-# --- the layers
+    for content, line, says in UNREADABLE:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        with pytest.raises(ConfigError, match=says) as error:
+            profiles.load(str(file))
+        assert not line or (error.value.file, error.value.line) == (str(file), line)
+    for name, says in ABSENT.items():
+        with pytest.raises(ConfigError) as error:
+            profiles.load(name)
+        assert says in str(error.value)
 
 
 def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,13 +142,6 @@ def test_each_layer_outranks_those_below_it(world: World, monkeypatch: pytest.Mo
     assert now(profile="omp", overrides={"enabled": True}) == ("omp", True, "argument", "argument")
 
 
-def test_a_configuration_is_found_from_a_folder_below_the_project(world: World) -> None:
-    world.configure("[catalog]\nmax_skills = 3\n")
-    below = world.project / "a" / "b"
-    below.mkdir(parents=True)
-    assert settings.resolve(below, home=world.home).profile.catalog.max_skills == 3
-
-
 def test_the_desktops_folders_are_used_where_no_home_is_given(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(world.home / "conf"))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
@@ -201,11 +149,6 @@ def test_the_desktops_folders_are_used_where_no_home_is_given(world: World, monk
     assert found.config_folder == str(world.home / "conf" / "metier")
     assert found.cache_folder == str(world.home / ".cache" / "metier")
     assert settings.resolve(world.project, home=world.home).config_folder == str(world.home / ".config" / "metier")
-
-
-def test_a_pyproject_of_others_is_none_of_our_business(world: World) -> None:
-    (world.project / "pyproject.toml").write_text("this is = = not TOML")
-    assert settings.resolve(world.project, home=world.home).profile.name == "standard"
 
 
 @pytest.mark.parametrize(
@@ -252,19 +195,18 @@ def test_an_argument_or_variable_that_is_wrong_says_who_set_it(world: World, mon
         world.discover()
 
 
-def test_settings_may_be_nested_or_dotted(world: World) -> None:
+def test_settings_may_be_nested_or_dotted_and_are_found_from_below(world: World) -> None:
+    (world.project / "pyproject.toml").write_text("this is = = not TOML")  # that of others is none of our business
     for given in ({"catalog": {"max_skills": 3}}, {"catalog.max_skills": 3}, {"catalog.max_skills": "3"}):
         found = settings.resolve(world.project, home=world.home, overrides=given)
         assert found.profile.catalog.max_skills == 3
         assert found.origins["catalog.max_skills"] == "argument"
-
-
-def test_switched_off_skills_are_not_looked_for(world: World) -> None:
+    world.configure("[catalog]\nmax_skills = 4\n")
+    below = world.project / "a/b"
+    below.mkdir(parents=True)
+    assert settings.resolve(below, home=world.home).profile.catalog.max_skills == 4
     world.skill(f"{SKILLS}/a")
-    skills = world.discover(settings={"enabled": False})
-    assert (len(skills), skills.roots, skills.counts.found) == (0, (), 0)
-
-
-def test_a_working_directory_that_is_not_there_is_an_error(world: World) -> None:
+    off = world.discover(settings={"enabled": False})
+    assert (len(off), off.roots, off.counts.found) == (0, (), 0)
     with pytest.raises(ConfigError, match="does not exist"):
         world.discover(cwd=world.project / "nowhere")

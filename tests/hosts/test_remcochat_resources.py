@@ -64,27 +64,19 @@ def probe(world: World) -> Path:
     return folder
 
 
-# --- tools ---
-
-
-@pytest.mark.behaviour("K-043", "K-049")
-def test_the_tools_take_exactly_the_inputs_of_the_seed(world: World, probe: Path) -> None:
-    schemas = {tool.name: tool.input_schema for tool in chat(world).tools()}
-    activate, resource = schemas["skills.activate"], schemas["skills.readResource"]
-    assert {key: value["type"] for key, value in activate["properties"].items()} == {"name": "string"}
-    assert {key: value["type"] for key, value in resource["properties"].items()} == {"name": "string", "path": "string"}
-    assert (activate["required"], resource["required"]) == (["name"], ["name", "path"])
-    described = {tool.name: tool.description for tool in chat(world).tools()}
-    assert described["skills.activate"].endswith("Call it before you use a skill's instructions.")
-    assert described["skills.readResource"].startswith("Reads a file of a skill")
-
-
-@pytest.mark.behaviour("K-044")
-@pytest.mark.parametrize("tool", ["skills.activate", "skills.readResource"])
-def test_an_unknown_name_gives_a_clear_error(world: World, probe: Path, tool: str) -> None:
-    message = refusal(chat(world).call(tool, {"name": "prob", "path": "a.md"}))
-    assert "no skill 'prob'" in message
-    assert "available: probe" in message
+@pytest.mark.behaviour("K-043", "K-044", "K-049")
+def test_the_tools_take_exactly_the_inputs_of_the_seed_and_an_unknown_name_gives_a_clear_error(
+    world: World, probe: Path
+) -> None:
+    session = chat(world)
+    schemas = {tool.name: tool.input_schema for tool in session.tools()}
+    for tool, inputs in (("skills.activate", ["name"]), ("skills.readResource", ["name", "path"])):
+        properties = schemas[tool]["properties"]
+        assert {key: value["type"] for key, value in properties.items()} == dict.fromkeys(inputs, "string")
+        assert schemas[tool]["required"] == inputs
+        message = refusal(session.call(tool, {"name": "prob", "path": "a.md"}))
+        assert "no skill 'prob'" in message
+        assert "available: probe" in message
 
 
 @pytest.mark.behaviour("K-045")
@@ -95,9 +87,6 @@ def test_the_winning_skill_is_read_from_whichever_folder_it_came(world: World, o
     session = chat(world, directories=order)
     assert told(session.call("skills.activate", {"name": "same"}))["body"] == f"BODY {order[0]}\n"
     assert told(read(session, "where.txt", "same"))["content"] == order[0]
-
-
-# --- cuts ---
 
 
 def notice(left_out: int, path: str, size: int) -> str:
@@ -115,50 +104,41 @@ def sized(world: World, size: int, letter: str = "x") -> int:
     return head
 
 
-@pytest.mark.behaviour("K-047", "K-072", "K-083")
+@pytest.mark.behaviour("K-047", "K-055", "K-072", "K-083")
 @pytest.mark.parametrize("over", [0, 1, 5000])
-def test_a_long_skill_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(world: World, over: int) -> None:
+def test_a_long_skill_or_resource_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(
+    world: World, over: int
+) -> None:
     head = sized(world, LIMIT + over)
     result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
-    body = result["body"]
     assert result["truncated"] is (over > 0)
-    assert body.startswith("x" * (LIMIT - head))
-    assert body == "x" * (LIMIT - head) + ("\n\n" + notice(over, "SKILL.md", LIMIT + over) if over else "")
+    end = "\n\n" + notice(over, "SKILL.md", LIMIT + over) if over else ""
+    assert result["body"] == "x" * (LIMIT - head) + end
+    for letter in ("x", "日"):
+        content = letter * ((LIMIT + over) // len(letter.encode()))
+        world.skill(".skills/probe", files={"big.txt": content})
+        result = told(read(chat(world, max_resource_bytes=LIMIT), "big.txt"))
+        kept, size = letter * (LIMIT // len(letter.encode())), len(content.encode())
+        left_out = size - len(kept.encode())
+        assert result["content"] == kept + ("\n\n" + notice(left_out, "big.txt", size) if left_out else "")
+        assert result["truncated"] is (left_out > 0)
 
 
 @pytest.mark.behaviour("K-048")
-@pytest.mark.parametrize("letter", ["é", "日", "🧭"])
-def test_a_cut_never_splits_a_character(world: World, letter: str) -> None:
-    head = sized(world, 3 * LIMIT, letter)
-    total = os.path.getsize(world.project / ".skills/probe/SKILL.md")
-    width = len(letter.encode())
-    for limit in range(LIMIT, LIMIT + 4):
-        body = told(chat(world, max_skill_md_bytes=limit).call("skills.activate", {"name": "probe"}))["body"]
-        kept, _, end = body.partition("\n\n")
-        assert kept == letter * ((limit - head) // width)
-        assert end == notice(total - head - len(kept.encode()), "SKILL.md", total)
-
-
-@pytest.mark.behaviour("K-048")
-def test_a_cut_keeps_the_frontmatter_whole(world: World) -> None:
+def test_a_cut_never_splits_a_character_and_keeps_the_frontmatter_whole(world: World) -> None:
+    for letter in ("é", "日", "🧭"):
+        head = sized(world, 3 * LIMIT, letter)
+        total = os.path.getsize(world.project / ".skills/probe/SKILL.md")
+        for limit in range(LIMIT, LIMIT + 4):
+            body = told(chat(world, max_skill_md_bytes=limit).call("skills.activate", {"name": "probe"}))["body"]
+            kept, _, end = body.partition("\n\n")
+            assert kept == letter * ((limit - head) // len(letter.encode()))
+            assert end == notice(total - head - len(kept.encode()), "SKILL.md", total)
     world.skill(".skills/probe", description="d" * 1000, body="BODY-MARKER", metadata={"last": "kept"})
     result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
     assert result["frontmatter"]["metadata"] == {"last": "kept"}
     assert "BODY-MARKER" not in result["body"]
     assert "[truncated: 11 bytes of SKILL.md are left out of " in result["body"]
-
-
-@pytest.mark.behaviour("K-055", "K-072")
-@pytest.mark.parametrize(("over", "letter"), [(0, "x"), (1, "x"), (3000, "x"), (3000, "日")])
-def test_a_long_resource_is_cut_at_the_limit_with_a_notice(world: World, over: int, letter: str) -> None:
-    content = letter * ((LIMIT + over) // len(letter.encode()))
-    world.skill(".skills/probe", files={"big.txt": content})
-    result = told(read(chat(world, max_resource_bytes=LIMIT), "big.txt"))
-    kept = letter * (LIMIT // len(letter.encode()))
-    left_out = len(content.encode()) - len(kept.encode())
-    end = "\n\n" + notice(left_out, "big.txt", len(content.encode())) if over else ""
-    assert result["content"] == kept + end
-    assert result["truncated"] is (over > 0)
 
 
 @pytest.mark.behaviour("K-072", "K-073")
@@ -210,28 +190,22 @@ def test_a_file_of_gigabytes_is_never_held_whole(world: World) -> None:
     assert peak_of_skill < 300 << 20, "the hard cap of 50 MiB, a few times over"
 
 
-# --- what is served and what is refused ---
-
-
 @pytest.mark.behaviour("K-049", "K-050", "K-087")
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("references/a.md", "Größe 日本\n"),
-        ("references/deep/b.md", "deeper\n"),
-        ("./references//a.md", "Größe 日本\n"),
-        ("references/deep/../a.md", "Größe 日本\n"),
-        ("inside.md", "Größe 日本\n"),
-    ],
-)
-def test_any_text_file_below_the_folder_is_read_as_utf8(world: World, probe: Path, path: str, content: str) -> None:
-    result = read(chat(world), path)
-    assert result.ok
-    seen = told(result)
-    assert list(seen) == ["name", "path", "content", "truncated"]
-    assert (seen["name"], seen["content"], seen["truncated"]) == ("probe", content, False)
-    assert content.split()[0] in result.text, "characters beyond ASCII are written as they are"
-    assert os.path.normpath(seen["path"]) == os.path.normpath(path)
+def test_any_text_file_below_the_folder_is_read_as_utf8(world: World, probe: Path) -> None:
+    for path in (
+        "references/a.md",
+        "references/deep/b.md",
+        "./references//a.md",
+        "references/deep/../a.md",
+        "inside.md",
+    ):
+        content = "deeper\n" if path.endswith("b.md") else "Größe 日本\n"
+        result = read(chat(world), path)
+        seen = told(result)
+        assert list(seen) == ["name", "path", "content", "truncated"]
+        assert (result.ok, seen["name"], seen["content"], seen["truncated"]) == (True, "probe", content, False)
+        assert content.split()[0] in result.text, "characters beyond ASCII are written as they are"
+        assert os.path.normpath(seen["path"]) == os.path.normpath(path)
 
 
 REFUSED = {
@@ -256,21 +230,24 @@ REFUSED = {
 }
 
 
-@pytest.mark.behaviour("K-051", "K-052", "K-053", "K-054", "K-058", "K-083", "K-086")
-@pytest.mark.parametrize("path", REFUSED)
-def test_what_is_no_text_file_below_the_folder_is_refused_with_its_reason(world: World, probe: Path, path: str) -> None:
-    result = read(chat(world), path)
-    assert REFUSED[path].lower() in refusal(result).lower()
-    assert "SECRET" not in str(result)
-    assert "root:" not in str(result)
-
-
-@pytest.mark.behaviour("K-056")
-def test_each_kind_of_refusal_has_its_own_message(world: World, probe: Path) -> None:
+@pytest.mark.behaviour("K-051", "K-052", "K-053", "K-054", "K-056", "K-058", "K-083", "K-086")
+def test_what_is_no_text_file_below_the_folder_is_refused_with_its_reason(world: World, probe: Path) -> None:
     session = chat(world)
+    for path, reason in REFUSED.items():
+        result = read(session, path)
+        assert reason.lower() in refusal(result).lower(), path
+        assert ("SECRET" in str(result), "root:" in str(result)) == (False, False), path
     kinds = ["/etc/passwd", "../x", "file-link", "missing.md", "nul.bin"]
     messages = {refusal(read(session, path)).replace(path, "") for path in kinds}
-    assert len(messages) == len(kinds)
+    assert len(messages) == len(kinds), "each kind has its own"
+    world.skill("elsewhere/other", body=SECRET)
+    elsewhere = world.project / "elsewhere/other"
+    attempts: list[dict[str, Any]] = [{"name": name} for name in ("other", "../../elsewhere/other", str(elsewhere))]
+    attempts += [{"name": "probe", "path": f"{elsewhere}/SKILL.md"}, {"name": "../../outside", "path": "key.txt"}]
+    attempts += [{"name": "skill://probe/../../secret.txt", "path": "x"}]
+    for given in attempts:
+        for tool in ("skills.activate", "skills.readResource"):
+            assert SECRET not in str(session.call(tool, given))
 
 
 @pytest.mark.behaviour("K-057")
@@ -290,37 +267,14 @@ def test_no_message_or_result_holds_an_absolute_path_of_the_host(world: World, p
     assert str(world.home) not in shown
 
 
-@pytest.mark.behaviour("K-058")
-def test_only_files_of_the_configured_folders_are_ever_read(world: World, probe: Path) -> None:
-    world.skill("elsewhere/other", body=SECRET)
-    session = chat(world)
-    attempts: list[tuple[str, dict[str, Any]]] = [
-        ("skills.activate", {"name": "other"}),
-        ("skills.activate", {"name": "../../elsewhere/other"}),
-        ("skills.activate", {"name": str(world.project / "elsewhere/other")}),
-        ("skills.activate", {"name": "probe", "path": str(world.project / "elsewhere/other/SKILL.md")}),
-        ("skills.readResource", {"name": "../../outside", "path": "key.txt"}),
-        ("skills.readResource", {"name": "skill://probe/../../secret.txt", "path": "x"}),
-    ]
-    for tool, arguments in attempts:
-        assert SECRET not in str(session.call(tool, arguments))
-
-
 @pytest.mark.behaviour("K-050", "K-054", "K-057")
 def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
     world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    seen = metier(world, "session", "call", "skills.readResource", '{"name": "probe", "path": "references/a.md"}')
+    call = ("session", "call", "skills.readResource")
+    seen = metier(world, *call, '{"name": "probe", "path": "references/a.md"}')
     assert seen == told(read(chat(world), "references/a.md"))
-    failed = metier(
-        world,
-        "session",
-        "call",
-        "skills.readResource",
-        '{"name": "probe", "path": "nul.bin"}',
-        code=1,
-        output=True,
-    )
-    assert failed == {"error": {"code": "BINARY_FILE", "message": "binary files are not supported: nul.bin"}}
+    failed = metier(world, *call, '{"name": "probe", "path": "nul.bin"}', code=1, output=True)
+    message = "binary files are not supported: nul.bin"
+    assert failed == {"error": {"code": "BINARY_FILE", "message": message}}
     said = metier(world, "read", "probe", "nul.bin", code=1)
-    assert "binary files are not supported: nul.bin" in said
-    assert str(world.project) not in said
+    assert (message in said, str(world.project) in said) == (True, False)

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from hosts.asking import metier
 from metier.app import App
 from worlds import World
 
@@ -22,22 +23,19 @@ def test_discovery_runs_once_with_the_effect_of_a_start(world: World) -> None:
     assert [skill.name for skill in app.skills(reload=True)] == ["early"]
 
 
-@pytest.mark.behaviour("K-013")
-def test_a_collision_is_in_the_log_and_in_the_listing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.behaviour("K-013", "K-021")
+def test_collisions_and_invalid_skills_are_in_the_log_and_in_the_listing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     winner = world.skill(".skills/pdf", description="The one that counts.")
     loser = world.skill(".agents/skills/pdf", description="The other one.")
-    with caplog.at_level(logging.WARNING, "metier"):
-        (entry,) = server(world).skills().shadowed
-    assert (entry.winner.path, entry.skill.path) == (str(winner), str(loser))
-    assert any(str(winner) in line and str(loser) in line for line in caplog.messages)
-
-
-@pytest.mark.behaviour("K-021")
-def test_an_invalid_skill_is_in_the_log_and_in_the_listing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     broken = world.skill(".skills/broken", name="Not_This")
-    world.skill(".skills/fine")
     with caplog.at_level(logging.WARNING, "metier"):
         skills = server(world).skills()
-    assert [skill.name for skill in skills] == ["fine"]
-    assert str(broken) in {diagnostic.path for diagnostic in skills.errors}
+    assert [skill.name for skill in skills] == ["pdf"]
+    assert any(str(winner) in line and str(loser) in line for line in caplog.messages)
     assert any(str(broken) in line and "name" in line for line in caplog.messages)
+    world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
+    listed = metier(world, "list")
+    assert [(s["name"], s["path"], s["shadowed_by"]) for s in listed["shadowed"]] == [("pdf", str(loser), str(winner))]
+    assert {d["path"] for d in listed["diagnostics"] if d["severity"] == "error"} == {str(broken)}

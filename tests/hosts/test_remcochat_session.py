@@ -36,9 +36,6 @@ def block(text: str) -> dict[str, Any]:
     return found
 
 
-# --- switched off ---
-
-
 @pytest.mark.behaviour("K-002")
 def test_while_off_there_is_no_scan_no_prompt_and_no_tool(world: World) -> None:
     world.skill(".skills/probe", body=BODY)
@@ -55,39 +52,35 @@ def test_while_off_there_is_no_scan_no_prompt_and_no_tool(world: World) -> None:
 
 
 @pytest.mark.behaviour("K-042")
-@pytest.mark.parametrize(
-    ("enabled", "tools", "names"),
-    [
-        (True, True, ["skills.activate", "skills.readResource"]),
-        (True, False, []),
-        (False, True, []),
-        (False, False, []),
-    ],
-)
-def test_tools_are_offered_only_when_skills_and_tool_calling_are_both_on(
-    world: World, enabled: bool, tools: bool, names: list[str]
-) -> None:
+def test_tools_are_offered_only_when_skills_and_tool_calling_are_both_on(world: World) -> None:
     world.skill(".skills/probe")
-    skills = world.discover("remcochat", settings={"app.skills.enabled": enabled})
-    session = skills.session(tools=tools)
-    assert [tool.name for tool in session.tools()] == names
-    assert session.call("skills.activate", {"name": "probe"}).ok is bool(names)
+    for enabled, tools in ((True, True), (True, False), (False, True), (False, False)):
+        session = world.discover("remcochat", settings={"app.skills.enabled": enabled}).session(tools=tools)
+        names = ["skills.activate", "skills.readResource"] if enabled and tools else []
+        assert [tool.name for tool in session.tools()] == names
+        assert session.call("skills.activate", {"name": "probe"}).ok is bool(names)
 
 
-@pytest.mark.behaviour("K-008")
-def test_a_change_on_disk_changes_no_prompt_until_a_restart(world: World) -> None:
-    path = world.skill(".skills/edited", description="Before")
+@pytest.mark.behaviour("K-008", "K-027")
+def test_a_change_on_disk_changes_nothing_until_a_restart_which_keeps_to_the_limit(world: World) -> None:
+    path, removed = world.skill(".skills/edited", description="Before"), world.skill(".skills/removed")
     skills = discover(world)
-    first = skills.session().system_prompt()
+    first, before = skills.session().system_prompt(), list(skills)
     path.write_text(path.read_text().replace("Before", "After"))
+    removed.unlink()
     world.skill(".skills/added")
+    assert not skills.refresh()
     later = skills.session()
+    assert (list(skills), later.system_prompt()) == (before, first)
     assert later.call("skills.activate", {"name": "added"}).ok is False
-    assert later.system_prompt() == first
-    assert [entry["name"] for entry in block(chat(world).system_prompt())["available_skills"]] == ["added", "edited"]
-
-
-# --- the catalog in the prompt ---
+    shown = block(chat(world).system_prompt())["available_skills"]
+    assert [entry["name"] for entry in shown] == ["added", "edited"]
+    assert shown[1]["description"] == "After"
+    limited = discover(world, max_skills=1)
+    assert [entry["name"] for entry in block(limited.session().system_prompt())["available_skills"]] == ["added"]
+    assert [d.severity for d in limited.diagnostics if d.code == "too-many-skills"] == ["warning"]
+    assert [(s.name, s.reason) for s in limited.skipped] == [("edited", "too-many")]
+    assert limited.session().call("skills.activate", {"name": "edited"}).ok is False
 
 
 @pytest.mark.behaviour("K-023", "K-024")
@@ -128,159 +121,65 @@ def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
     assert ("open", "a.md") in heard
 
 
-@pytest.mark.behaviour("K-027")
-def test_no_more_skills_than_the_limit_are_in_the_prompt(world: World) -> None:
-    for number in range(4):
-        world.skill(f".skills/skill-{number}")
-    skills = discover(world, max_skills=3)
-    session = skills.session()
-    assert [entry["name"] for entry in block(session.system_prompt())["available_skills"]] == [
-        f"skill-{number}" for number in range(3)
-    ]
-    assert [d.severity for d in skills.diagnostics if d.code == "too-many-skills"] == ["warning"]
-    assert session.call("skills.activate", {"name": "skill-3"}).ok is False
+RULES = (
+    r"Skills are available\. Use them when they are relevant, and do not ask for their content without need",
+    r"[Bb]efore you use a skill's instructions.*`skills\.activate`",
+    r"further files only with `skills\.readResource`, when the instructions need",
+    r"begins with `/skill-name`[^\n]*explicit[^\n]*\n[^\n]*call `skills\.activate` for it before you answer",
+)
 
 
-RULES = {
-    "K-028": r"Skills are available\. Use them when they are relevant, and do not ask for their content without need",
-    "K-029": r"[Bb]efore you use a skill's instructions.*`skills\.activate`",
-    "K-030": r"further files only with `skills\.readResource`, when the instructions need",
-    "K-031": r"begins with `/skill-name`[^\n]*explicit[^\n]*\n[^\n]*call `skills\.activate` for it before you answer",
-}
-
-
-@pytest.mark.behaviour("K-028", "K-029", "K-030", "K-031")
-@pytest.mark.parametrize("rule", RULES)
-def test_the_rules_of_use_are_in_the_prompt(world: World, rule: str) -> None:
+@pytest.mark.behaviour("K-028", "K-029", "K-030", "K-031", "K-032")
+def test_the_rules_of_use_are_in_the_prompt_and_without_tools_it_names_none(world: World) -> None:
     world.skill(".skills/probe")
-    assert re.search(RULES[rule], chat(world).system_prompt())
-    assert not re.search(RULES[rule], world.discover("remcochat").session().system_prompt())
-
-
-@pytest.mark.behaviour("K-032")
-def test_without_tools_the_prompt_says_that_the_server_puts_the_skill_in_and_names_no_tool(world: World) -> None:
-    world.skill(".skills/probe")
-    sentence = "the server puts the skill's content into this prompt itself"
     with_tools, without = chat(world).system_prompt(), chat(world, tools=False).system_prompt()
-    assert sentence in without
+    off = world.discover("remcochat").session().system_prompt()
+    for rule in RULES:
+        assert re.search(rule, with_tools), rule
+        assert not re.search(rule, off), rule
+    sentence = "the server puts the skill's content into this prompt itself"
+    assert (sentence in without, sentence in with_tools) == (True, False)
     assert "begins with `/skill-name`" in without
-    assert "skills.activate" not in without
-    assert "skills.readResource" not in without
-    assert sentence not in with_tools
+    assert not re.search(r"skills\.(activate|readResource)", without)
 
 
-# --- invocation ---
-
-
-@pytest.mark.behaviour("K-033", "K-046")
-def test_activation_returns_name_parsed_frontmatter_and_body(world: World) -> None:
-    world.skill(".skills/probe", description="Probes.", body=BODY, metadata={"version": "1.10"}, license="MIT")
+@pytest.mark.behaviour("K-033", "K-046", "K-075")
+def test_activation_returns_name_parsed_frontmatter_and_body_and_blocks_nothing(world: World) -> None:
+    given: dict[str, Any] = {"description": "Probes.", "metadata": {"version": "1.10"}, "license": "MIT"}
+    world.skill(".skills/probe", body=BODY, **given, allowed_tools="Read", files={"a.md": "text"})
     session = chat(world)
     assert "probe" in session.prompt().names
-    result = session.call("skills.activate", {"name": "probe"})
-    assert result.ok
-    seen = told(result)
+    seen = told(session.call("skills.activate", {"name": "probe"}))
     assert list(seen) == ["name", "frontmatter", "body", "truncated"]
-    assert seen["name"] == "probe"
-    assert seen["frontmatter"] == {
-        "name": "probe",
-        "description": "Probes.",
-        "metadata": {"version": "1.10"},
-        "license": "MIT",
-    }
-    assert seen["body"] == BODY
-    assert "---" not in seen["body"]
+    assert seen["frontmatter"] == {"name": "probe", **given, "allowed-tools": "Read"}
+    assert (seen["name"], seen["body"]) == ("probe", BODY)
+    assert session.may_use("Bash")
+    assert session.call("skills.readResource", {"name": "probe", "path": "a.md"}).ok
 
 
-MESSAGES = {
-    "/probe": ("probe", ""),
-    "/probe ": ("probe", ""),
-    "/probe fill a.pdf": ("probe", "fill a.pdf"),
-    "/probe\t \n  fill\n b": ("probe", "fill\n b"),
-    "/probe\nnext line": ("probe", "next line"),
-    " /probe x": (None, None),
-    "\n/probe x": (None, None),
-    "use /probe x": (None, None),
-    "/probe-more x": (None, None),
-    "/prob x": (None, None),
-    "/probe, x": (None, None),
-    "/probe/x": (None, None),
-    "/Probe x": (None, None),
-    "/unknown x": (None, None),
-    "/skill:probe x": (None, None),
-    "$probe x": (None, None),
-    "skill://probe": (None, None),
-    "/ probe": (None, None),
-    "/": (None, None),
-    "": (None, None),
-}
-
-
-@pytest.mark.behaviour("K-034", "K-035", "K-036", "K-037", "K-038")
-@pytest.mark.parametrize("message", MESSAGES)
-def test_a_message_calls_a_skill_only_by_its_name_at_the_first_character(world: World, message: str) -> None:
-    world.skill(".skills/probe", body=BODY)
-    session = chat(world)
-    name, rest = MESSAGES[message]
-    called = session.invoke(message)
-    assert called.skill == (session.skills["probe"] if name else None)
-    assert called.message == (message if rest is None else rest)
-    assert called.loaded is None
-    assert session.activated == ([name] if name else [])
-
-
-@pytest.mark.behaviour("K-038")
-def test_a_command_in_an_earlier_message_does_not_call_in_a_later_one(world: World) -> None:
-    world.skill(".skills/probe", body=BODY)
-    session = chat(world, tools=False)
-    session.invoke("/probe first")
-    assert session.invoke("and now?").skill is None
-    assert "BODY-MARKER" not in session.system_prompt()
-
-
-@pytest.mark.behaviour("K-036", "K-037")
-def test_the_command_line_shows_what_a_message_calls(world: World) -> None:
-    world.skill(".skills/probe", body=BODY)
-    world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    called = metier(world, "session", "invoke", "/probe fill it")
-    assert (called["skill"], called["message"], called["loaded"]) == ("probe", "fill it", None)
-    called = metier(world, "session", "invoke", "/usr/bin/env is a path", code=1, output=True)
-    assert (called["skill"], called["message"]) == (None, "/usr/bin/env is a path")
-
-
-@pytest.mark.behaviour("K-039", "K-040", "K-061")
-def test_without_tools_the_skill_is_injected_for_that_request_only(world: World) -> None:
+@pytest.mark.behaviour("K-038", "K-039", "K-040", "K-041", "K-061")
+def test_without_tools_the_skill_is_injected_for_that_request_only_and_with_tools_never(world: World) -> None:
     world.skill(".skills/probe", body=BODY)
     world.skill(".skills/other", body="OTHER-BODY")
     session = chat(world, tools=False)
     assert "BODY-MARKER" not in session.system_prompt("BASE")
     assert session.invoke("/probe go").message == "go"
-    assert "BODY-MARKER" in session.system_prompt("BASE")
-    assert "BODY-MARKER" in session.system_prompt("BASE"), "the same request, asked twice"
-    session.invoke("thanks")
+    for _ in range(2):  # the same request, asked twice
+        assert "BODY-MARKER" in session.system_prompt("BASE")
+    assert session.invoke("thanks").skill is None
     assert "BODY-MARKER" not in session.system_prompt("BASE")
     session.invoke("/probe again")
     session.invoke("/other then")
-    assert "OTHER-BODY" in session.system_prompt()
-    assert "BODY-MARKER" not in session.system_prompt()
+    prompt = session.system_prompt()
+    assert ("OTHER-BODY" in prompt, "BODY-MARKER" in prompt) == (True, False)
     session.end_turn()
     assert "OTHER-BODY" not in session.system_prompt()
     assert session.activated == ["probe", "other"]
-
-
-@pytest.mark.behaviour("K-041")
-def test_with_tools_nothing_is_injected(world: World) -> None:
-    world.skill(".skills/probe", body=BODY)
-    session = chat(world)
-    session.invoke("/probe go")
-    assert "BODY-MARKER" not in session.system_prompt()
-    assert [frame["type"] for frame in session.events if frame["type"].startswith("skill_")] == [
-        "skill_catalog_updated",
-        "skill_invoked",
-    ]
-
-
-# --- what a chat remembers ---
+    with_tools = chat(world)
+    with_tools.invoke("/probe go")
+    assert "BODY-MARKER" not in with_tools.system_prompt()
+    kinds = [frame["type"] for frame in with_tools.events if frame["type"].startswith("skill_")]
+    assert kinds == ["skill_catalog_updated", "skill_invoked"]
 
 
 @pytest.mark.behaviour("K-059", "K-061")
@@ -315,19 +214,6 @@ def test_names_outlive_a_restart_in_order_once_each_and_without_bodies(world: Wo
     assert "two, one, three" in prompt
     assert "BODY-MARKER" not in prompt
     assert "two, one, three" not in chat(world).system_prompt()
-
-
-# --- later ---
-
-
-@pytest.mark.behaviour("K-075")
-def test_allowed_tools_are_kept_and_block_nothing(world: World) -> None:
-    world.skill(".skills/probe", body=BODY, allowed_tools="Read", files={"a.md": "text"})
-    session = chat(world)
-    result = session.call("skills.activate", {"name": "probe"})
-    assert told(result)["frontmatter"]["allowed-tools"] == "Read"
-    assert session.may_use("Bash")
-    assert session.call("skills.readResource", {"name": "probe", "path": "a.md"}).ok
 
 
 @pytest.mark.behaviour("K-070")

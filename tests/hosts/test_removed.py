@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,25 +29,23 @@ def toml(key: str) -> str:
     return f"[{table}]\n{last} = true\n" if table else f"{last} = true\n"
 
 
-@pytest.mark.parametrize("key", removed("settings"))
-def test_a_setting_that_is_gone_is_a_warning_and_the_rest_of_the_file_holds(world: World, run: Run, key: str) -> None:
-    file = write(world, f"store_days = 7\n{toml(key)}")
-    listed = run("list", "--json")
-    (note,) = (one for one in listed.json["diagnostics"] if one["code"] == "setting-removed")
-    assert (listed.code, note["severity"], note["path"], note["line"]) == (0, "warning", str(file), 3)
-    assert (key in note["message"], note["hint"]) == (True, removed("settings")[key])
-    assert world.discover().settings.store_days == 7
-    assert "BODY" in run("load", "one").out
+def test_a_setting_that_is_gone_is_a_warning_and_the_rest_of_the_file_holds(world: World, run: Run) -> None:
+    def warned(*arguments: str) -> list[dict[str, Any]]:
+        diagnostics = run("list", "--json", *arguments).json["diagnostics"]
+        return [one for one in diagnostics if one["code"] == "setting-removed"]
 
-
-@pytest.mark.parametrize("key", removed("settings"))
-def test_also_in_a_profile_and_in_a_table_for_one(world: World, run: Run, key: str) -> None:
-    profile = write(world, f'extends = "standard"\n{toml(key)}', "own.toml")
-    notes = run("list", "--json", "--profile", str(profile)).json["diagnostics"]
-    assert [one["path"] for one in notes if one["code"] == "setting-removed"] == [str(profile)]
-    config = write(world, f"[profile.standard.{toml(key)[1:]}")
-    notes = run("list", "--json").json["diagnostics"]
-    assert [one["path"] for one in notes if one["code"] == "setting-removed"] == [str(config)]
+    for key, hint in removed("settings").items():
+        file = write(world, f"store_days = 7\n{toml(key)}")
+        (note,) = warned()
+        assert (note["severity"], note["path"], note["line"]) == ("warning", str(file), 3)
+        assert (key in note["message"], note["hint"]) == (True, hint)
+        assert world.discover().settings.store_days == 7
+        assert "BODY" in run("load", "one").out
+        write(world, f"[profile.standard.{toml(key)[1:]}")
+        assert [one["path"] for one in warned()] == [str(file)]
+        file.unlink()
+        profile = write(world, f'extends = "standard"\n{toml(key)}', "own.toml")
+        assert [one["path"] for one in warned("--profile", str(profile))] == [str(profile)]
 
 
 @pytest.mark.parametrize("tool", removed("tools"))
@@ -64,19 +63,14 @@ def test_a_rule_about_a_tool_that_is_gone_is_dropped_and_the_others_hold(
     assert tool in note["message"]
 
 
-@pytest.mark.parametrize("command", removed("commands"))
-def test_a_command_that_is_gone_names_what_to_use(run: Run, command: str) -> None:
-    done = run(*command.split()[1:], "x")
-    assert (done.code, done.out) == (2, "")
-    said = f"Error: there is no command {command.split()[-1]!r} any more: {removed('commands')[command]}.\n"
-    assert done.err.endswith(said)
-
-
-@pytest.mark.parametrize("option", removed("options"))
-def test_an_option_that_is_gone_names_what_to_use(run: Run, option: str) -> None:
-    done = run(*option.split()[1:])
-    assert (done.code, done.out) == (2, "")
-    said = f"there is no option {option.split()[-1]} any more: {removed('options')[option]}."
-    assert done.err.endswith(f"Error: {said}\n")
-    (line,) = run(*option.split()[1:], "--json").err.splitlines()
-    assert json.loads(line)["error"]["message"] == said
+def test_a_command_and_an_option_that_are_gone_name_what_to_use(run: Run) -> None:
+    for kind in ("commands", "options"):
+        for name, instead in removed(kind).items():
+            words = name.split()
+            done = run(*words[1:], *(["x"] if kind == "commands" else []))
+            assert (done.code, done.out) == (2, "")
+            assert done.err.rstrip().endswith(f"any more: {instead}.")
+            assert words[-1] in done.err
+            if kind == "options":
+                (line,) = run(*words[1:], "--json").err.splitlines()
+                assert json.loads(line)["error"]["message"].endswith(f"any more: {instead}.")

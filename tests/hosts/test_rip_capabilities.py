@@ -45,75 +45,51 @@ def fields(text: str, name: str = "one") -> list[str]:
     return [key for key, element in SHOWN.items() if element in entry]
 
 
-# --- the catalog ---
+ALL_FIELDS = 'permissions.allow = [{tool = "catalog_field"}]'
+ONE_FIELD = 'permissions.allow = [{{tool = "catalog_field", path = "{}"}}]'
+TWO = 'prompt.fields = ["metadata", "license"]'
+SHOWN_BY: list[tuple[str, str, list[str]]] = [
+    # the user's file, that of a project which is not trusted, and the fields that are shown
+    ("", "", []),
+    ("", 'prompt.fields = ["compatibility", "metadata"]', []),
+    ("", 'prompt.description_fields = ["compatibility", "license"]', []),
+    ("", ALL_FIELDS, []),
+    (ONE_FIELD.format("compatibility"), "", ["compatibility"]),
+    (ONE_FIELD.format("*-tools"), "", ["allowed-tools"]),
+    (ALL_FIELDS, "", list(SHOWN)),
+    ('permissions.allow = [{tool = "catalog_field", skill_name = "other"}]', "", []),
+    ('permissions.ask = [{tool = "catalog_field"}]', "", []),
+    ('prompt.fields = ["metadata"]', "", ["metadata"]),
+    (TWO, "prompt.fields = []", ["metadata", "license"]),
+    (f'{TWO}\npermissions.deny = [{{tool = "catalog_field", path = "metadata"}}]', "", ["license"]),
+    (
+        ALL_FIELDS,
+        'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]',
+        ["compatibility", "allowed-tools"],
+    ),
+    ('permissions.profile = "full-auto"', "", []),
+]
 
 
-@pytest.mark.behaviour("R-016", "N-071", "N-072", "N-086")
-@pytest.mark.parametrize(
-    ("own", "projects", "shown"),
-    [
-        ("", "", []),
-        ("", 'prompt.fields = ["compatibility", "metadata"]', []),
-        ("", 'prompt.description_fields = ["compatibility", "license"]', []),
-        ("", 'permissions.allow = [{tool = "catalog_field"}]', []),
-        ('permissions.allow = [{tool = "catalog_field", path = "compatibility"}]', "", ["compatibility"]),
-        ('permissions.allow = [{tool = "catalog_field", path = "*-tools"}]', "", ["allowed-tools"]),
-        ('permissions.allow = [{tool = "catalog_field"}]', "", list(SHOWN)),
-        ('permissions.allow = [{tool = "catalog_field", skill_name = "other"}]', "", []),
-        ('permissions.ask = [{tool = "catalog_field"}]', "", []),
-        ('prompt.fields = ["metadata"]', "", ["metadata"]),
-        ('prompt.fields = ["metadata", "license"]', "prompt.fields = []", ["metadata", "license"]),
-        (
-            'prompt.fields = ["metadata", "license"]\npermissions.deny = [{tool = "catalog_field", path = "metadata"}]',
-            "",
-            ["license"],
-        ),
-        (
-            'permissions.allow = [{tool = "catalog_field"}]',
-            'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]',
-            ["compatibility", "allowed-tools"],
-        ),
-        ('permissions.profile = "full-auto"', "", []),
-    ],
-)
-def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads(
-    world: World, run: Run, own: str, projects: str, shown: list[str]
+@pytest.mark.behaviour("R-016", "N-071", "N-072", "N-086", "N-092")
+def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads_within_the_budget(
+    world: World, run: Run
 ) -> None:
-    world.skill(f"{SKILLS}/one", **FIELDS)
-    world.skill(f"{SKILLS}/two")
-    write(world.home / ".config/metier/config.toml", own)
-    world.configure(projects, trusted=False)
-    printed = run("prompt", "--full", "--profile", "rip").out
-    assert fields(printed) == shown
-    if not shown:
-        assert "git" not in printed
-        assert "MIT" not in printed
-
-
-@pytest.mark.behaviour("R-016", "N-071")
-def test_further_fields_keep_to_the_budget(world: World) -> None:
+    world.skill(f"{SKILLS}/one", **FIELDS, body="BODY OF ONE\n")
+    world.skill(f"{SKILLS}/two", body="BODY OF TWO\n")
+    for own, projects, shown in SHOWN_BY:
+        write(world.home / ".config/metier/config.toml", own)
+        world.configure(projects, trusted=False)
+        printed = run("prompt", "--full", "--profile", "rip").out
+        assert (fields(printed), printed.count("<skill><name>"), "BODY" in printed) == (shown, 2, False), own
+        assert shown or not re.search("git|MIT", printed)
+    printed = run("prompt", "--full", "--profile", "rip", "--preload", "two").out
+    assert ("BODY OF TWO" in printed, "BODY OF ONE" in printed) == (True, False)
     for number in range(20):
         world.skill(f"{SKILLS}/skill-{number}", metadata={"about": "more " * 200})
     policy = {"allow": [{"tool": "catalog_field", "path": "metadata"}]}
     prompt = world.discover("rip").session(policy=policy).prompt(budget=6000)
-    assert len(prompt.text) <= 6000
-    assert prompt.shown == 20
-    assert prompt.text.count("<metadata>about: more") == 20
-
-
-@pytest.mark.behaviour("N-092")
-def test_the_compiled_context_has_the_catalog_and_a_body_only_while_it_is_preloaded(world: World, run: Run) -> None:
-    world.skill(f"{SKILLS}/one", body="BODY OF ONE\n")
-    world.skill(f"{SKILLS}/two", body="BODY OF TWO\n")
-    printed = run("prompt", "--full", "--profile", "rip").out
-    assert printed.count("<skill><name>") == 2
-    assert "BODY" not in printed
-    printed = run("prompt", "--full", "--profile", "rip", "--preload", "two").out
-    assert "BODY OF TWO" in printed
-    assert "BODY OF ONE" not in printed
-
-
-# --- commands ---
+    assert (len(prompt.text) <= 6000, prompt.shown, prompt.text.count("<metadata>about: more")) == (True, 22, 20)
 
 
 @pytest.mark.behaviour("N-084", "N-089")
@@ -141,9 +117,6 @@ def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_wher
         assert session.overrides == {}
 
 
-# --- hooks ---
-
-
 @pytest.mark.behaviour("N-091")
 def test_hooks_of_a_skill_are_kept_in_the_record_and_match_and_run_nothing(world: World) -> None:
     mark = world.project / "hooked"
@@ -162,9 +135,6 @@ def test_hooks_of_a_skill_are_kept_in_the_record_and_match_and_run_nothing(world
     assert not mark.exists()
     (loaded,) = [frame for frame in session.events if frame["type"] == "skill_loaded"]
     assert loaded["frontmatter"]["hooks"] == hooks
-
-
-# --- managing skills ---
 
 
 @pytest.mark.behaviour("N-083", "N-085")
@@ -199,32 +169,19 @@ allow = [{tool = "skill_read"}]
     write(world.home / ".config/metier/config.toml", rules)
 
     def said(name: str, path: str) -> str:
-        answer = run(
-            "session",
-            "call",
-            "skill_read",
-            json.dumps({"name": name, "path": path}),
-            "--profile",
-            "rip",
-            "--json",
-        ).json
+        given = json.dumps({"name": name, "path": path})
+        answer = run("session", "call", "skill_read", given, "--profile", "rip", "--json").json
         return answer["text"] if answer["ok"] else answer["error"]["code"]
 
     assert [said("one", "assets/a.txt"), said("one", "b.txt")] == ["ACCESS_DENIED", "OTHER"]
     assert [said("two", "assets/a.txt"), said("two", "b.txt")] == ["ASSET", "OTHER"], "allow outranks ask"
 
 
-CAPABILITIES = (
-    *("skill.discovery", "skill.load", "skill.invoke", "skill.manage", "skill.commands", "skill.repos"),
-    *("skill.metadata", "skill.overrides", "skill.context"),
-    *("command.custom_dirs", "command.allowed_tools", "hooks.matching", "context.compile", "policy.permissions.rules"),
-)
-
-
-def test_the_page_says_of_every_capability_what_there_is_or_that_it_is_out_of_scope() -> None:
+def test_the_page_says_of_every_capability_which_behaviours_there_are() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert [row[1].strip(" `") for row in rows] == list(CAPABILITIES)
+    assert len(rows) == 14
     known = (Path(__file__).parent / "behaviours.tsv").read_text()
     for row in rows:
-        assert all(f"\n{one}\t" in known for one in re.findall(r"[A-Z]-\d{3}", row[3])), row
-        assert re.search(r"[A-Z]-\d{3}", row[3]), row
+        ids = re.findall(r"[A-Z]-\d{3}", row[3])
+        assert ids, row
+        assert all(f"\n{one}\t" in known for one in ids), row

@@ -32,44 +32,25 @@ def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-# --- the catalog ---
-
-
 @pytest.mark.behaviour("R-015", "R-017")
-def test_the_baseline_lists_names_and_descriptions_and_no_more(world: World) -> None:
+def test_the_baseline_lists_names_and_descriptions_and_no_more_and_all_while_the_budget_holds(world: World) -> None:
     world.skill(".rip/skills/one", description="First <b>", compatibility="COMPAT-MARKER", body=BODY, license="MIT")
     world.skill("~/.rip/skills/deep/two", description="Second", allowed_tools="TOOLS-MARKER", metadata={"k": "META"})
     text = open_session(world).prompt().text
-    assert text.partition("\n<available_skills>\n")[0].split("\n") == [
-        "Skills are folders of instructions for particular tasks. Use one when the task fits its description.",
-        "Call `skill_load` with a skill's name before you follow it; load only what you need.",
-        "Read further files of a loaded skill with `skill_read`, when its instructions say so.",
-    ]
     assert re.findall(r"<skill>.*?</skill>", text) == [
         "<skill><name>one</name><description>First &lt;b&gt;</description></skill>",
         "<skill><name>two</name><description>Second</description></skill>",
     ]
     for hidden in ("MARKER", "META", "MIT", str(world.project), str(world.home)):
         assert hidden not in text
-
-
-@pytest.mark.behaviour("R-015")
-def test_all_skills_are_listed_while_the_budget_holds(world: World) -> None:
-    for number in range(40):
+    for number in range(38):
         world.skill(f".rip/skills/skill-{number:02}", description=f"Does {number}. " + "More about it. " * 20)
     session = open_session(world)
-    whole = session.prompt()
+    whole, squeezed, cut = session.prompt(), session.prompt(budget=4000), session.prompt(budget=800)
     assert (whole.shown, whole.total, whole.truncated) == (40, 40, False)
-    squeezed = session.prompt(budget=4000)
-    assert len(squeezed.text) <= 4000
-    assert (squeezed.shown, squeezed.truncated) == (40, False)
-    cut = session.prompt(budget=800)
-    assert len(cut.text) <= 800
-    assert (cut.total, cut.truncated) == (40, True)
-    left_out = f"{40 - cut.shown} of 40 skills are not shown; they load by name all the same."
-    assert cut.text.endswith(f"</available_skills>\n{left_out} Find them with `skill_search`.")
-    assert cut.more
-    assert f"<more_skills>{', '.join(cut.more)}</more_skills>" in cut.text
+    assert (len(squeezed.text) <= 4000, squeezed.shown, squeezed.truncated) == (True, 40, False)
+    assert (len(cut.text) <= 800, cut.total, cut.truncated) == (True, 40, True)
+    assert f"{40 - cut.shown} of 40 skills are not shown; they load by name all the same." in cut.text
 
 
 @pytest.mark.behaviour("R-004")
@@ -90,26 +71,28 @@ def test_after_discovery_no_root_is_walked_again(world: World) -> None:
     assert len([path for event, path in heard if event == "os.scandir"]) <= 2 * 4, "only the folders of what was loaded"
 
 
-# --- activation ---
-
-
-@pytest.mark.behaviour("R-018", "N-081")
-@pytest.mark.parametrize("way", ["load", "call", "command line"])
-def test_activation_returns_the_body_and_the_digest_of_the_file(world: World, way: str) -> None:
+@pytest.mark.behaviour("R-018", "R-020", "R-043", "N-081")
+def test_activation_returns_the_body_and_the_digest_and_references_and_assets_come_by_calls_of_their_own(
+    world: World,
+) -> None:
     path = world.skill(".rip/skills/one", body=BODY, files=FILES)
     session = open_session(world)
-    result: dict[str, Any]
-    if way == "load":
-        result = session.load("one").as_dict()
-    elif way == "call":
-        called = session.call("skill_load", {"name": "one"})
-        assert called.text == BODY, "what the model reads"
-        result = called.as_dict()
-    else:
-        result = metier(world, "load", "one", "--profile", "rip")
-    assert result["text"] == BODY
-    assert result["digest"] == sha256(path.read_bytes())
-    assert result["files"] == sorted(FILES)
+    called = session.call("skill_load", {"name": "one"})
+    assert called.text == BODY, "what the model reads"
+    ways = (
+        called.as_dict(),
+        open_session(world).load("one").as_dict(),
+        metier(world, "load", "one", "--profile", "rip"),
+    )
+    for result in ways:
+        expected = (BODY, sha256(path.read_bytes()), sorted(FILES))
+        assert (result["text"], result["digest"], result["files"]) == expected
+    for number, file in enumerate(("references/a.md", "assets/b.json"), 1):
+        resource = session.call("skill_read", {"name": "one", "path": file})
+        assert resource.text == resource.data["text"] == FILES[file]
+        read = frames(session, "skill_resource_read")
+        assert (len(read), read[-1]["name"], read[-1]["path"]) == (number, "one", file)
+        assert read[-1]["digest"] == sha256(FILES[file].encode())
 
 
 @pytest.mark.behaviour("R-019", "R-022")
@@ -126,32 +109,16 @@ def test_activation_reads_no_other_file_and_runs_nothing(world: World, monkeypat
     assert not mark.exists()
 
 
-@pytest.mark.behaviour("R-020", "R-043")
-def test_references_and_assets_are_read_on_demand_each_by_a_call_of_its_own(world: World) -> None:
-    world.skill(".rip/skills/one", body=BODY, files=FILES)
-    session = open_session(world)
-    session.call("skill_load", {"name": "one"})
-    for number, path in enumerate(("references/a.md", "assets/b.json"), 1):
-        result = session.call("skill_read", {"name": "one", "path": path})
-        assert result.text == result.data["text"] == FILES[path]
-        read = frames(session, "skill_resource_read")
-        assert len(read) == number
-        assert (read[-1]["name"], read[-1]["path"]) == ("one", path)
-        assert read[-1]["digest"] == sha256(FILES[path].encode())
-
-
 @pytest.mark.behaviour("R-021", "R-045")
 def test_a_model_reads_what_a_script_printed_how_it_ended_and_what_it_wrote(world: World) -> None:
     world.skill(".rip/skills/one", body=BODY, files=FILES)
     wrote = (WrittenFile("out.txt", 5, sha256(b"12345"), b"12345"),)
+    late = Outcome(137, "timeout", 3, b"", b"", files=wrote)
     outcomes = [
         (Outcome(0, "exit", 3, b"", b""), "[no output]"),
         (Outcome(0, "exit", 3, b"ran\n", b""), "ran"),
         (Outcome(3, "exit", 3, b"ran\n", b"bad\n"), "ran\n[stderr]\nbad\n[exit code 3]"),
-        (
-            Outcome(137, "timeout", 3, b"", b"", files=wrote),
-            "[exit code 137, ended by its timeout]\n[wrote out.txt, 5 bytes]",
-        ),
+        (late, "[exit code 137, ended by its timeout]\n[wrote out.txt, 5 bytes]"),
     ]
     for outcome, text in outcomes:
         session = open_session(world, policy={"allow": [{"tool": "skill_run"}]}, runner=FakeRunner(default=outcome))
@@ -159,49 +126,26 @@ def test_a_model_reads_what_a_script_printed_how_it_ended_and_what_it_wrote(worl
         assert session.call("skill_run", {"name": "one", "script": "scripts/x.sh"}).text == text
 
 
-def test_a_model_reads_a_line_for_each_skill_that_a_search_finds_and_that_there_are_more(world: World) -> None:
-    for name in ("one", "two"):
-        world.skill(f".rip/skills/{name}", description=f"Counts\n to {name}.")
-    session = open_session(world)
-    described = {tool.name: tool.description for tool in session.tools()}
-    assert described["skill_load"].startswith("Loads a skill's instructions. Call it before you follow a skill")
-    assert described["skill_search"].startswith("Finds skills by what they are for.")
-
-    def found(**given: object) -> list[str]:
-        return session.call("skill_search", given).text.split("\n")
-
-    assert sorted(found(query="counts")) == ["- one: Counts to one.", "- two: Counts to two."]
-    first, more = found(query="counts", limit=1)
-    assert first.startswith("- ")
-    assert more == "More skills than this one match; ask more precisely, or for more results with `limit`, up to 50."
-    assert found(query="zzz") == ["No skill matches 'zzz'."]
-
-
-# --- the hint ---
+EFFECTIVE: list[tuple[dict[str, Any], str | None, list[str] | None]] = [
+    ({"tools": ["a", "b", "c"]}, "b d", ["b"]),
+    ({"tools": ["a", "b", "c"]}, None, ["a", "b", "c"]),
+    ({"tools": ["a", "b", "c"]}, "d e", []),
+    ({"tools": []}, "a", []),
+    ({"tools": ["a", "b"], "deny": [{"tool": "b"}]}, "a b", ["a"]),
+    ({"deny": [{"tool": "Read"}]}, "Bash Read", ["Bash"]),
+    ({"tools": ["Bash"]}, "Bash(git add *) Read", ["Bash(git add *)"]),
+    ({}, None, None),
+]
 
 
 @pytest.mark.behaviour("R-023", "R-024", "R-025")
-@pytest.mark.parametrize(
-    ("policy", "hint", "effective"),
-    [
-        ({"tools": ["a", "b", "c"]}, "b d", ["b"]),
-        ({"tools": ["a", "b", "c"]}, None, ["a", "b", "c"]),
-        ({"tools": ["a", "b", "c"]}, "d e", []),
-        ({"tools": []}, "a", []),
-        ({"tools": ["a", "b"], "deny": [{"tool": "b"}]}, "a b", ["a"]),
-        ({"deny": [{"tool": "Read"}]}, "Bash Read", ["Bash"]),
-        ({"tools": ["Bash"]}, "Bash(git add *) Read", ["Bash(git add *)"]),
-        ({}, None, None),
-    ],
-)
-def test_the_effective_tools_are_those_that_policy_and_hint_both_allow(
-    world: World, policy: dict[str, Any], hint: str | None, effective: list[str] | None
-) -> None:
-    world.skill(".rip/skills/one", body=BODY, allowed_tools=hint)
-    session = open_session(world, policy=policy)
-    session.call("skill_load", {"name": "one"})
-    (invoked,) = frames(session, "skill_invoked")
-    assert invoked.get("effective_allowed_tools") == effective
+def test_the_effective_tools_are_those_that_policy_and_hint_both_allow(world: World) -> None:
+    for policy, hint, effective in EFFECTIVE:
+        world.skill(".rip/skills/one", body=BODY, allowed_tools=hint)
+        session = open_session(world, policy=policy)
+        session.call("skill_load", {"name": "one"})
+        (invoked,) = frames(session, "skill_invoked")
+        assert invoked.get("effective_allowed_tools") == effective, (policy, hint)
 
 
 @pytest.mark.behaviour("R-023", "R-026")
@@ -276,50 +220,18 @@ def test_full_auto_is_in_force_only_when_it_is_chosen_by_name(world: World) -> N
         assert session.overrides == ({"model": "large"} if chosen else {})
 
 
-def test_a_call_on_behalf_of_a_skill_is_judged_like_any_other(world: World) -> None:
-    """The calls' part of R-030; scripts are the rest of it."""
-    world.skill(".rip/skills/one", body=BODY)
-    world.skill(".rip/skills/two", body="SECRET", files={"a.md": "SECRET"})
-    session = open_session(world, policy={"deny": [{"tool": "skill_load", "skill_name": "two"}]})
-    session.call("skill_load", {"name": "one"})
-    refused = session.call("skill_load", {"name": "two", "parent": "one"})
-    assert not refused.ok
-    assert not session.call("skill_read", {"name": "two", "path": "a.md"}).ok
-    assert "SECRET" not in str(refused)
-
-
-# --- the command ---
-
-
 @pytest.mark.behaviour("R-031", "R-032")
-@pytest.mark.parametrize(
-    ("message", "arguments"),
-    [("/skill:one v1 to v2", "v1 to v2"), ("/skill:one", ""), ("/skill:one\n two\nlines ", "two\nlines")],
-)
-def test_the_command_loads_the_skill_with_the_users_words_and_is_recorded(
-    world: World, message: str, arguments: str
-) -> None:
+def test_the_command_loads_the_skill_with_the_users_words_and_is_recorded(world: World) -> None:
     path = world.skill(".rip/skills/one", body=BODY)
-    session = open_session(world)
-    called = session.invoke(message)
-    assert called.skill == session.skills["one"]
-    assert called.loaded is not None
-    assert called.loaded.text == (f"{BODY.rstrip()}\n\nARGUMENTS: {arguments}\n" if arguments else BODY)
-    (loaded,), (invoked,) = frames(session, "skill_loaded"), frames(session, "skill_invoked")
-    assert (loaded["name"], loaded["path"]) == ("one", str(path))
-    assert (invoked["name"], invoked["mode"], invoked.get("args", "")) == ("one", "manual", arguments)
-
-
-@pytest.mark.behaviour("R-031")
-@pytest.mark.parametrize(
-    "message", ["/one x", "$one x", "say /skill:one", "/skill:other x", "/skill: one", "skill://one"]
-)
-def test_nothing_else_is_a_command(world: World, message: str) -> None:
-    world.skill(".rip/skills/one", body=BODY)
-    session = open_session(world)
-    called = session.invoke(message)
-    assert (called.skill, called.message, called.loaded) == (None, message, None)
-    assert frames(session, "skill_loaded") == []
+    for message, words in (("v1 to v2", "v1 to v2"), ("", ""), ("\n two\nlines ", "two\nlines")):
+        session = open_session(world)
+        called = session.invoke(f"/skill:one {message}")
+        assert called.skill == session.skills["one"]
+        assert called.loaded is not None
+        assert called.loaded.text == (f"{BODY.rstrip()}\n\nARGUMENTS: {words}\n" if words else BODY)
+        (loaded,), (invoked,) = frames(session, "skill_loaded"), frames(session, "skill_invoked")
+        assert (loaded["name"], loaded["path"]) == ("one", str(path))
+        assert (invoked["name"], invoked["mode"], invoked.get("args", "")) == ("one", "manual", words)
 
 
 @pytest.mark.behaviour("R-033", "N-070")
@@ -344,35 +256,32 @@ def test_the_same_command_on_the_same_files_gives_the_same_bytes_in_every_proces
     assert metier(world, "session", "invoke", message, "--profile", "rip")["loaded"]["text"] == first[0]
 
 
-# --- overrides ---
-
 PROPOSED: dict[str, Any] = {
     "overrides": {"tools": {"defaults": {"Bash": {"timeout": 5}}, "aliases": {"sh": "Bash"}}, "context": ["src/**"]},
     "model": "large",
 }
 
 
+ANY, TOOLS = {"tool": "override"}, ["tools.aliases", "tools.defaults"]
+DECIDED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"allow": [{**ANY, "path": "model"}]}, ["model"]),
+    ({"allow": [{**ANY, "path": "tools.*"}]}, TOOLS),
+    ({"allow": [ANY], "deny": [{**ANY, "path": "context"}]}, ["model", *TOOLS]),
+    ({"allow": [{**ANY, "skill_name": "other"}]}, []),
+]
+
+
 @pytest.mark.behaviour("R-034", "R-035", "N-087")
-@pytest.mark.parametrize(
-    ("policy", "granted"),
-    [
-        ({}, []),
-        ({"allow": [{"tool": "override", "path": "model"}]}, ["model"]),
-        ({"allow": [{"tool": "override", "path": "tools.*"}]}, ["tools.aliases", "tools.defaults"]),
-        ({"allow": [{"tool": "override"}], "deny": [{"tool": "override", "path": "context"}]},
-         ["model", "tools.aliases", "tools.defaults"]),
-        ({"allow": [{"tool": "override", "skill_name": "other"}]}, []),
-    ],
-)  # fmt: skip
-def test_what_a_skill_proposes_is_decided_by_policy_and_recorded_either_way(
-    world: World, policy: dict[str, Any], granted: list[str]
-) -> None:
+def test_what_a_skill_proposes_is_decided_by_policy_and_recorded_either_way(world: World) -> None:
     world.skill(".rip/skills/one", body=BODY, **PROPOSED)
-    session = open_session(world, policy=policy)
-    session.call("skill_load", {"name": "one"})
-    proposed = {frame["key"]: frame for frame in frames(session, "skill_override_proposed")}
-    assert sorted(proposed) == ["context", "model", "tools.aliases", "tools.defaults"]
-    assert sorted(key for key, frame in proposed.items() if frame["granted"]) == granted
-    assert sorted(session.overrides) == granted
-    assert all(frame["rule"] and frame["name"] == "one" for frame in proposed.values())
-    assert proposed["tools.aliases"]["value"] == {"sh": "Bash"}
+    for policy, granted in DECIDED:
+        session = open_session(world, policy=policy)
+        session.call("skill_load", {"name": "one"})
+        proposed = {frame["key"]: frame for frame in frames(session, "skill_override_proposed")}
+        assert sorted(proposed) == ["context", "model", *TOOLS]
+        assert (
+            sorted(key for key, frame in proposed.items() if frame["granted"]) == sorted(session.overrides) == granted
+        )
+        assert all(frame["rule"] and frame["name"] == "one" for frame in proposed.values())
+        assert proposed["tools.aliases"]["value"] == {"sh": "Bash"}

@@ -80,44 +80,42 @@ def test_a_projects_skills_are_for_the_model_only_where_nobody_asks_for_trust_or
     assert session.invoke("/theirs").skill is not None
 
 
-def test_an_untrusted_skill_is_not_preloaded(both: World) -> None:
+def test_an_untrusted_skill_is_not_preloaded_and_takes_no_name_from_a_skill_of_the_user(both: World) -> None:
     with pytest.raises(PolicyDenied, match="not trusted"):
         both.discover(**REQUIRED).session(preload=["theirs"])
-
-
-def test_an_untrusted_skill_takes_no_name_from_a_skill_of_the_user(both: World) -> None:
+    both.skill("given/extra", body="x")
+    named = both.discover(roots=[both.project / "given"], **REQUIRED)
+    assert [skill.name for skill in named if skill.trusted] == ["extra", "mine"], "a folder that the user names"
     both.skill(".agents/skills/mine", body="FALSE-MARKER")
     skills = both.discover(**REQUIRED)
     assert "MINE-MARKER" in skills.session().call("skill_load", {"name": "mine"}).text
     assert [entry.skill.path for entry in skills.shadowed] == [str(both.project / ".agents/skills/mine/SKILL.md")]
-    trust(str(config(both)), str(both.project))
+    both.trust()
     skills.refresh()
     assert "FALSE-MARKER" in skills.session().call("skill_load", {"name": "mine"}).text
 
 
-def test_a_folder_that_the_user_names_needs_no_trust(both: World) -> None:
-    both.skill("given/extra", body="x")
-    skills = both.discover(roots=[both.project / "given"], **REQUIRED)
-    assert [skill.name for skill in skills if skill.trusted] == ["extra", "mine"]
-
-
-def test_trust_is_of_the_real_folder_and_of_no_other(both: World, tmp_path: Path) -> None:
-    trust(str(config(both)), str(both.project))
-    link = tmp_path / "link"
+def test_trust_is_of_the_real_folder_and_of_no_other_and_of_none_where_it_cannot_be_read(
+    both: World, tmp_path: Path
+) -> None:
+    both.trust()
+    link, other = tmp_path / "link", tmp_path / "project-two"
     link.symlink_to(both.project)
     assert Skills.discover(link, home=both.home, **REQUIRED)["theirs"].trusted
-    other = tmp_path / "project-two"
     (other / ".git").mkdir(parents=True)
     both.skill(str(other / ".agents/skills/theirs"))
     assert not Skills.discover(other, home=both.home, **REQUIRED)["theirs"].trusted
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"projects": 3}', ""])
-def test_a_file_that_cannot_be_read_trusts_nothing_and_says_so(both: World, content: str) -> None:
-    (config(both) / "trust.json").write_text(content)
+    for content in ("{", "[]", '{"projects": 3}', ""):
+        (config(both) / "trust.json").write_text(content)
+        skills = both.discover(**REQUIRED)
+        assert not skills["theirs"].trusted
+        assert "state-invalid" in [d.code for d in skills.diagnostics]
+    old = {"version": 1, "projects": [str(both.project)]}  # of an earlier version, which showed no settings
+    (config(both) / "trust.json").write_text(json.dumps(old))
+    both.configure("catalog.max_skills = 5\n", trusted=False)
     skills = both.discover(**REQUIRED)
-    assert not skills["theirs"].trusted
-    assert "state-invalid" in [d.code for d in skills.diagnostics]
+    assert (skills["theirs"].trusted, skills.profile.catalog.max_skills == 5) == (True, False)
+    assert "catalog.max_skills" in str([d.message for d in skills.diagnostics if d.code == "untrusted"])
 
 
 @pytest.mark.system
@@ -135,8 +133,6 @@ def test_the_command_trusts_and_no_longer_trusts_and_others_say_how(both: World)
     assert metier(both, "trust", str(both.project), "--remove", cwd=both.home)["trusted"] is False
     assert json.loads((config(both) / "trust.json").read_text())["projects"] == {}
 
-
-# --- settings of a project ---
 
 WAITING: dict[str, str] = {
     'profile = "omp"': "profile",
@@ -168,28 +164,25 @@ def values(world: World) -> tuple[dict[str, Any], list[Diagnostic]]:
 
 
 @pytest.mark.parametrize("file", ["config", "pyproject"])
-@pytest.mark.parametrize("line", WAITING)
-def test_a_setting_of_a_project_waits_until_the_project_is_trusted(both: World, line: str, file: str) -> None:
+def test_a_setting_of_a_project_waits_until_the_project_is_trusted(both: World, file: str) -> None:
+    written = both.project / ("pyproject.toml" if file == "pyproject" else ".metier/config.toml")
+    written.parent.mkdir(exist_ok=True)
     alone, _ = values(both)
-    written = both.configure(line if file == "config" else "", trusted=False)
-    if file == "pyproject":
-        written = both.project / "pyproject.toml"
-        written.write_text(f"[tool.metier]\n{line}\n")
-    found, notes = values(both)
-    assert found == alone
-    [note] = notes
-    assert (note.code, WAITING[line] in note.message, "metier trust" in note.hint) == ("untrusted", True, True)
-    both.trust()
-    found, notes = values(both)
-    assert found != alone
-    assert notes == []
-
-
-def test_a_wrong_value_that_waits_is_an_error_all_the_same(both: World) -> None:
-    file = both.configure("[catalog]\nmax_skills = 'x'\n", trusted=False)
-    with pytest.raises(ConfigError, match=r"catalog\.max_skills must be") as error:
+    for line, name in WAITING.items():
+        written.write_text(f"[tool.metier]\n{line}\n" if file == "pyproject" else line)
+        found, [note] = values(both)
+        assert (found, note.code) == (alone, "untrusted"), line
+        assert (name in note.message, "metier trust" in note.hint) == (True, True), line
+        both.trust()
+        found, notes = values(both)
+        assert (found != alone, notes) == (True, []), line
+        trust(str(config(both)), str(both.project), False)
+    written.write_text("[tool.metier.catalog]\n" if file == "pyproject" else "[catalog]\n")
+    with written.open("a") as stream:
+        stream.write("max_skills = 'x'\n")
+    with pytest.raises(ConfigError, match=r"catalog\.max_skills must be") as error:  # a wrong value is one all the same
         both.discover()
-    assert (error.value.file, error.value.line) == (str(file), 2)
+    assert (error.value.file, error.value.line) == (str(written), 2)
 
 
 ALONE: dict[str, str] = {
@@ -211,24 +204,27 @@ ALONE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-@pytest.mark.parametrize("text", ALONE)
-def test_what_is_the_users_alone_no_project_sets(both: World, text: str, trusted: bool) -> None:
+def test_what_is_the_users_alone_no_project_sets(both: World, trusted: bool) -> None:
     alone, _ = values(both)
-    file = both.configure(text, trusted=trusted)
-    found, notes = values(both)
-    assert found == alone
-    [note] = notes
-    assert note.path == str(file)
-    assert f"{ALONE[text]} does not count, because only the user" in note.message
+    for text, name in ALONE.items():
+        file = both.configure(text, trusted=trusted)
+        found, [note] = values(both)
+        assert (found, note.path) == (alone, str(file)), text
+        assert f"{name} does not count, because only the user" in note.message
 
 
-def test_rules_that_deny_and_ask_and_built_in_hosts_need_no_trust(both: World) -> None:
+def test_rules_that_deny_and_ask_and_built_in_hosts_need_no_trust_and_name_tools_as_a_trusted_project_does(
+    both: World,
+) -> None:
     text = 'check.hosts = ["codex"]\n[permissions]\ndeny = [{tool = "skill_read"}]\nask = [{tool = "skill_load"}]\n'
     both.configure(text, trusted=False)
-    config = both.discover().settings
-    assert config.check_hosts == ("codex",)
-    assert config.permissions == {"deny": [{"tool": "skill_read"}], "ask": [{"tool": "skill_load"}]}
-    assert config.diagnostics == ()
+    found = both.discover().settings
+    assert found.permissions == {"deny": [{"tool": "skill_read"}], "ask": [{"tool": "skill_load"}]}
+    assert (found.check_hosts, found.diagnostics) == (("codex",), ())
+    both.configure(RENAMED.format("wander", "look") + '[permissions]\ndeny = [{tool = "look"}]\n')
+    session = both.discover().session()
+    session.load("theirs")
+    assert not session.call("look", {"name": "theirs", "path": "a.md"}).ok
 
 
 def test_a_setting_that_changed_after_the_project_was_trusted_waits_again(both: World, run: Run) -> None:
@@ -262,18 +258,6 @@ def test_a_profile_file_of_a_project_counts_as_it_was_when_the_project_was_trust
     assert found.profile.name == "standard"
     assert "own.toml: run.seconds = 9" in str([d.message for d in found.diagnostics])
 
-
-def test_a_project_that_was_trusted_by_an_earlier_version_keeps_its_skills_and_shows_its_settings(both: World) -> None:
-    old = {"version": 1, "projects": [str(both.project)]}
-    (config(both) / "trust.json").write_text(json.dumps(old))
-    both.configure("catalog.max_skills = 5\n", trusted=False)
-    skills = both.discover(**REQUIRED)
-    assert skills["theirs"].trusted
-    assert skills.profile.catalog.max_skills != 5
-    assert "catalog.max_skills" in str([d.message for d in skills.diagnostics if d.code == "untrusted"])
-
-
-# --- names of tools ---
 
 RENAMED = '[tools]\nrun = "{}"\nread = "{}"\n'
 ECHO = {"scripts/w.sh": "#!/bin/sh\necho RAN\n", "a.md": "FILE"}
@@ -326,16 +310,6 @@ def test_a_tool_cannot_take_the_name_of_another_one_of_metier(both: World, run: 
     done = run("run", "v", "scripts/w.sh")
     assert (done.code, done.out) == (2, "")
     assert f"{file}:3: tools.read is 'skill_run', which is Metier's name for another tool" in done.err
-
-
-def test_a_trusted_project_may_name_its_tools_in_its_own_rules(both: World) -> None:
-    both.configure(RENAMED.format("wander", "look") + '[permissions]\ndeny = [{tool = "look"}]\n')
-    session = both.discover().session()
-    session.load("theirs")
-    assert not session.call("look", {"name": "theirs", "path": "a.md"}).ok
-
-
-# --- switches of a project ---
 
 
 @pytest.mark.parametrize("trusted", [False, True])
