@@ -162,9 +162,7 @@ def key_of(path: str) -> str:
 
 
 def _entry(skill: Skill, kind: Kind, why: str, winner: Skill | None = None) -> OverviewEntry:
-    return OverviewEntry(
-        kind, skill.name, skill.path, why, skill.description, skill.scope, skill=skill, winner=winner
-    )
+    return OverviewEntry(kind, skill.name, skill.path, why, skill.description, skill.scope, skill=skill, winner=winner)
 
 
 def _state(skill: Skill) -> tuple[Kind, str]:
