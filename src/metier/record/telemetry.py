@@ -6,7 +6,6 @@ and reasons, and nothing that a user, a model or a skill wrote. While telemetry 
 of OpenTelemetry is imported.
 """
 
-import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -186,6 +185,8 @@ class _Outcome:
     def _add(self, name: str, value: object) -> None:
         """Set an attribute that a user, a model or a skill wrote, if content is enabled."""
         if self._content and value not in (None, "", {}, []):
+            import json  # only a process that traces needs it
+
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             more = len(text) - CONTENT_CHARACTERS
             self.set(name, text if more <= 0 else f"{text[:-more]} [{more} characters left out]")
