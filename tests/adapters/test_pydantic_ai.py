@@ -44,22 +44,6 @@ def test_the_test_model_may_call_every_tool_with_whatever_it_makes_up(world: Wor
     assert called == {"skill_load", "skill_search", "skill_read", "skill_output", "skill_run"}
 
 
-def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
-    found = skills(world)
-    inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
-    joiner = Agent(pydantic_model(inner), toolsets=[SkillsToolset(found, only=["carpentry"], preload=["carpentry"])])
-    foreman = Agent(pydantic_model(outer), toolsets=[SkillsToolset(found)])
-
-    @foreman.tool_plain
-    async def delegate(task: str) -> str:
-        return (await joiner.run(task)).output
-
-    assert asyncio.run(foreman.run("I need a plank.")).output == "The joiner did it."
-    assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
-    assert "knots" in outer.shown[0].system
-    assert "knots" not in inner.shown[0].system
-
-
 def test_a_streamed_run_is_shown_the_same(world: World) -> None:
     shown: list[str] = []
 

@@ -13,7 +13,6 @@ import pytest
 
 import parts
 from calling import Run
-from metier.catalog import frontmatter
 from patience import PATIENCE
 from worlds import World
 
@@ -68,46 +67,32 @@ class Terminal:
 
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+        line = [sys.executable, "-c", code, *command]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *command],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            line, cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        self.seen = ""
-        self.asked = 0
-
-    def press(self, keys: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(keys.encode())
-        self.process.stdin.flush()
+        assert self.process.stdout is not None
+        self.keys, self.output, self.asked = self.process.stdin, self.process.stdout, 0
 
     def ask(self, line: str) -> str:
         """Run a line, and return everything that is printed until it has ended."""
         self.asked += 1
-        before = len(self.seen)
-        self.press(f"{line}; echo end-$((1000 + {self.asked}))\n")
-        self.wait_for(f"end-{1000 + self.asked}", before)
-        return self.seen[before:]
-
-    def wait_for(self, text: str, start: int) -> None:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.seen[start:]:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
-            assert data, f"{text!r} never came: {self.seen[start:]!r}"
-            self.seen += data.decode(errors="replace")
+        self.keys.write(f"{line}; echo end-$((1000 + {self.asked}))\n".encode())
+        self.keys.flush()
+        seen, deadline = "", time.monotonic() + PATIENCE
+        while f"end-{1000 + self.asked}" not in seen:
+            ready, _, _ = select.select([self.output], [], [], max(0, deadline - time.monotonic()))
+            data = os.read(self.output.fileno(), 65536) if ready else b""
+            assert data, f"it never ended: {seen!r}"
+            seen += data.decode(errors="replace")
+        return seen
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
+        self.keys.close()
         self.process.kill()
         self.process.wait()
-        self.process.stdout.close()
+        self.output.close()
 
 
 @pytest.fixture(params=list(SHELLS))
@@ -200,20 +185,6 @@ def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, com
     world.skill(".agents/skills/files", files=files)
     assert complete("metier --profile omp show ") == ["files", "good"]
     assert complete("metier read files ") == ["references/ok.md"]
-
-
-def test_names_are_taken_from_the_cache_when_nothing_changed(
-    skilled: World, complete: Complete, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while skilled.discover().parsed:
-        assert time.monotonic() < deadline, "the files never settle"
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("a file was read")
-
-    monkeypatch.setattr(frontmatter, "parse", never)
-    assert complete(f"metier --home {skilled.home} show ") == ["release-notes", "triage"]
 
 
 # --- the command ---

@@ -1,7 +1,5 @@
 """`metier list`, `show`, `enable`, `disable` and `mode`: what they print for people and programs, and save."""
 
-import re
-
 import pytest
 
 from calling import Run
@@ -117,10 +115,3 @@ def test_a_wrong_mode_or_name_is_said_with_its_exit_code(run: Run, shelf: World)
     ):
         result = run("enable", *arguments.split())
         assert (result.code, said in result.err, result.out) == (code, True, ""), arguments
-
-
-def test_a_pinned_skill_is_first_in_the_prompt_of_the_command_line(run: Run, shelf: World) -> None:
-    run("enable", "release-notes", "--mode", "pinned")
-    assert re.findall(r"<name>(.*?)</name>", run("prompt").out)[0] == "release-notes"
-    run("enable", "release-notes", "--mode", "manual")
-    assert "release-notes" not in run("prompt").out

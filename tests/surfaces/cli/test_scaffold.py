@@ -18,6 +18,7 @@ from metier.hosts.profiles import BUILT_IN
 from metier.sources.install.fetch import INDEX
 from parts import needs
 from sources.install.skillsite import Site
+from surfaces.cli.cli_fixtures import user_config
 from terminals import Terminal
 from worlds import World
 
@@ -215,13 +216,15 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
     world: World, site: Site, tmp_path: Path, answer: str, code: int
 ) -> None:
     site.offer("probe", zipped())
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nask = [{ tool = "install" }]\n')
+    user_config(world, '[permissions]\nask = [{ tool = "install" }]\n')
     terminal = Terminal(world, tmp_path / "tmux")
     try:
         terminal.run(f"metier install {site.url} probe; echo exit-$?", columns=120, rows=50)
-        assert f"Connect to {site.url}{INDEX} to install the skill probe?" in terminal.until("[n]:")
+        shown = terminal.until("[n]:")
+        assert f"Connect to {site.url}{INDEX} to install the skill probe?" in shown
+        assert "a = always" not in shown
+        terminal.keys("a", "Enter")  # a network is asked for with yes and no only
+        terminal.until("[n]: a\nAllow it?")
         terminal.keys("y", "Enter")
         terminal.until("Install this skill?")
         terminal.keys(answer, "Enter")
@@ -234,8 +237,6 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
 @pytest.mark.system
 def test_a_site_works_from_the_command_where_a_rule_opens_it(world: World, run: Run, site: Site) -> None:
     site.offer("probe", tarred())
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
+    user_config(world, f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
     assert run("install", site.url, "probe", "--yes", "-q").code == 0
     assert "probe" in run("list").out

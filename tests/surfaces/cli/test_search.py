@@ -87,13 +87,6 @@ def test_an_explanation_says_why_with_which_words_and_from_which_score(run: Run)
         assert why in " ".join(first.split()), query
 
 
-def test_an_explanation_under_the_rules_of_codelia_counts_words(run: Run) -> None:
-    text = " ".join(run("search", "draft changelog notes", "--explain", "--profile", "codelia").out.split())
-    assert "score 102" in text
-    assert "matched changelog, notes" in text
-    assert "words 100 and one each" in text
-
-
 def test_json_has_the_matched_words_when_asked_to_explain(run: Run) -> None:
     plain = json.loads(run("search", "draft a changelog", "--json").out)
     explained = json.loads(run("search", "draft a changelog", "--json", "--explain").out)

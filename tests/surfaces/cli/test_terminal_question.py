@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from asked import missing
 from parts import needs
 from terminals import Terminal
 from watching import wait_for
@@ -80,11 +79,6 @@ def test_a_script_that_changed_since_its_approval_is_shown_as_a_difference(termi
     terminal.until("exit-3")
 
 
-def test_everything_is_seen_in_the_terminal_and_nothing_of_a_skill_is_obeyed(terminal: Terminal) -> None:
-    terminal.run(RUN, rows=50, before="import asked; asked.ask_about_it()")
-    assert missing(terminal.until(WAITS)) == []
-
-
 def test_what_was_cut_can_be_viewed(terminal: Terminal) -> None:
     lines = "".join(f"# number {number}\n" for number in range(1_000))
     terminal.world.skill(".agents/skills/two", files={"scripts/y.sh": f"#!/bin/sh\n{lines}echo LAST\n"})
@@ -134,16 +128,3 @@ def test_a_pipe_and_yes_are_not_asked(terminal: Terminal) -> None:
     assert "exit-2" in shown
     assert "Allow it?" not in shown
     assert "there is no terminal to ask for confirmation (pass --yes, or allow it" in shown
-
-
-def test_a_source_on_the_network_is_asked_for_with_yes_and_no_only(terminal: Terminal) -> None:
-    config = terminal.world.home / ".config/metier/config.toml"
-    config.write_text('[permissions]\nask = [{ tool = "install" }]\n')
-    terminal.run("metier install https://127.0.0.1:9/x.zip; echo exit-$?", rows=30)
-    shown = terminal.until(WAITS)
-    assert "Connect to https://127.0.0.1:9/x.zip to install a skill?" in shown
-    assert "a = always" not in shown
-    terminal.keys("a", "Enter")
-    terminal.until(f"{WAITS} a\nAllow it?")
-    terminal.keys("n", "Enter")
-    terminal.until("exit-3")

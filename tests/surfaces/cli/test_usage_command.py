@@ -71,6 +71,5 @@ def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(
 def test_no_control_character_of_a_name_reaches_the_terminal(world: World, run: Run) -> None:
     world.skill(f"{SKILLS}/evil", name=HOSTILE, description="Turns \x1b[2J.")
     run("prompt", "--session", "talk")
-    for options in ([], ["--skill", HOSTILE]):
-        shown = run("usage", *options)
-        assert not set("\x1b\u202e") & set(shown.out + shown.err)
+    shown = (*run("usage")[1:], *run("usage", "--skill", HOSTILE)[1:])
+    assert not set("\x1b\u202e") & set("".join(shown))

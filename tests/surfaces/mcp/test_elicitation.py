@@ -119,39 +119,22 @@ ANSWERS = {
     "no": "(the answer was no); the user can allow it when it is asked again, or in [permissions] of",
     "decline": "(nobody approved it: the host declined the question); the user can allow it in [permissions] of",
     "cancel": "(nobody approved it: the host dismissed the question); the user can allow it in [permissions] of",
-    "": "(it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of",
 }
 
 
-@pytest.mark.parametrize(
-    ("answer", "era"), [(answer, era) for answer in ANSWERS for era in ERAS if answer or era == "2025"]
-)
-async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
-    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("skill_load", {"name": "one"}),
-        ("skill_read", {"name": "one", "path": "a.md"}),
-        ("skill_run", {"name": "one", "script": "scripts/x.sh"}),
-    ]
+@BOTH_ERAS
+async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str) -> None:
     config = library.home / ".config/metier/config.toml"
-    asks = config.read_text()
-    rules: list[str] = []
-    for call in calls:
-        app = open_app(library)
-        app.runner = runner
-        person = Person(answer) if answer else None
-        async with connected(library, "memory", era, app, asked=person) as client:
-            for one in calls[: len(rules)]:
-                assert not (await client.call_tool(*one)).is_error
-            (content,) = (await client.call_tool(*call)).content
-        assert isinstance(content, types.TextContent)
-        assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
-        rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
-        config.write_text(f"{asks}allow = [{', '.join(rules)}]")
-    app = open_app(library)
-    app.runner = runner
-    async with connected(library, "memory", era, app) as client:
-        assert not any([(await client.call_tool(*call)).is_error for call in calls])
+    rule = ""
+    async with connected(library, "memory", era, asked=Person(*ANSWERS)) as client:
+        for says in ANSWERS.values():
+            (content,) = (await client.call_tool("skill_load", {"name": "one"})).content
+            assert isinstance(content, types.TextContent)
+            assert f"policy refuses skill_load for one {says} ~/.config/metier/config.toml" in content.text
+            rule = content.text.partition("with allow = [")[2].partition("]")[0]
+    user_config(library, f"{config.read_text()}allow = [{rule}]\n")
+    async with connected(library, "memory", era) as client:
+        assert await load(client)
 
 
 @BOTH_ERAS
@@ -242,13 +225,13 @@ async def test_an_answer_is_for_the_script_that_was_shown(library: World, era: s
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
     asked, may_answer = anyio.Event(), anyio.Event()
+    loaded: list[bool] = []
 
     async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         asked.set()
         await may_answer.wait()
-        return types.ElicitResult(action="accept", content={"answer": "once"})
+        return types.ElicitResult(action="accept")
 
-    loaded: list[bool] = []
     async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
 
         async def loading() -> None:
@@ -256,8 +239,7 @@ async def test_other_calls_are_answered_while_a_person_thinks(library: World, tr
 
         tasks.start_soon(loading)
         await asked.wait()
-        result = await client.call_tool("skill_search", {"query": "one"})
-        assert not result.is_error
+        assert not (await client.call_tool("skill_search", {"query": "one"})).is_error
         assert loaded == []
         may_answer.set()
     assert loaded == [True]
@@ -265,21 +247,17 @@ async def test_other_calls_are_answered_while_a_person_thinks(library: World, tr
 
 @pytest.mark.system
 def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:
-    def message(id_: int, method: str, **params: object) -> str:
-        return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n"
-
     with subprocess.Popen(command(library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        info = {"name": "test", "version": "1"}
-        capabilities = {"elicitation": {}}
-        line = message(1, "initialize", protocolVersion="2025-06-18", clientInfo=info, capabilities=capabilities)
-        server.stdin.write(line)
-        server.stdin.flush()
-        assert json.loads(server.stdout.readline())["id"] == 1
-        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
-        server.stdin.write(message(2, "tools/call", name="skill_load", arguments={"name": "one"}))
-        server.stdin.flush()
+        hello = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}}
+        for message in (
+            {"id": 1, "method": "initialize", "params": {**hello, "capabilities": {"elicitation": {}}}},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": {"name": "skill_load", "arguments": {"name": "one"}}},
+        ):
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            server.stdin.flush()
         while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
             pass
         server.stdin.close()

@@ -317,12 +317,7 @@ def test_an_approval_is_of_the_whole_set_and_asked_for_once(
 ) -> None:
     server.publish()
     asked: list[Request] = []
-
-    def approve(request: Request) -> bool:
-        asked.append(request)
-        return True
-
-    session = joined().session(approve=approve)
+    session = joined().session(approve=lambda request: not asked.append(request))
     session.load("deploy")
     session.read("deploy", "guide.md")
     (request,) = asked
@@ -344,6 +339,9 @@ def test_a_changed_set_asks_again_even_after_always(
     session.load("deploy")
     session.load("deploy", arguments="again")
     assert answers == ["no"]
+    (rule,) = session.policy.rules().allow
+    remembered = {"allow": [rule.as_dict()]}
+    assert "STEPS" in skills.session(policy=remembered).load("deploy").text
     server.files[path] = TEXT + "more\n" if path == "SKILL.md" else "changed"
     server.publish()
     skills.refresh()
@@ -352,22 +350,7 @@ def test_a_changed_set_asks_again_even_after_always(
     assert skills.refresh()
     with pytest.raises(PolicyDenied, match="the answer was no"):
         session.load("deploy", arguments="once more")
-
-
-@pytest.mark.system
-def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
-    server.publish()
-    skills = joined()
-    session = skills.session(approve=lambda request: "always")
-    session.load("deploy")
-    (rule,) = session.policy.rules().allow
-    allowed = {"allow": [rule.as_dict()]}
-    assert "STEPS" in skills.session(policy=allowed).load("deploy").text
-    server.files["guide.md"] = "another"
-    server.publish()
-    server.clock += 10
-    skills.refresh()
-    assert not skills.session(policy=allowed).call("skill_load", {"name": "deploy"}).ok
+    assert not skills.session(policy=remembered).call("skill_load", {"name": "deploy"}).ok
 
 
 @pytest.mark.system
@@ -375,9 +358,8 @@ def test_allowed_tools_count_only_where_the_user_said_so(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
     server.publish()
-    assert joined()["deploy"].allowed_tools is None
-    assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
-    assert joined(allowed_tools=("other",))["deploy"].allowed_tools is None
+    for named, tools in (((), None), (("deploy",), ("Bash",)), (("other",), None)):
+        assert joined(allowed_tools=named)["deploy"].allowed_tools == tools
 
 
 # --- names ---

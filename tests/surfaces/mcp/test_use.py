@@ -93,16 +93,25 @@ async def test_a_mistake_of_the_model_is_a_result_that_says_so(library: World, e
     async with connected(library, "memory", era) as client:
         for tool, arguments in (
             ("no_such_tool", {}),
-            ("skill_load", {}),
             ("skill_load", {"name": 7}),
             ("skill_search", {"query": []}),
             ("skill_read", {"name": "pdf", "path": "../../x"}),
-            ("skill_read", {"name": "pdf", "path": "/etc/passwd"}),
         ):
             result = await client.call_tool(tool, arguments)
-            assert result.is_error
-            assert text_of(result)
-            assert (result.meta or {})[RESULT_KEY]["ok"] is False
+            assert (result.is_error, bool(text_of(result)), (result.meta or {})[RESULT_KEY]["ok"]) == (
+                True,
+                True,
+                False,
+            )
+
+
+@pytest.mark.system
+async def test_looking_leaves_no_trace(library: World) -> None:
+    app = open_app(library)
+    async with connected(library, "http", "2026", app) as client:
+        for kind in ("skills", "resources", "tools"):
+            assert await all_pages(client, f"{kind}/list", kind)
+    assert app.store.read() == []
 
 
 @BOTH_ERAS
@@ -187,15 +196,6 @@ async def test_what_one_client_loaded_is_new_to_another(library: World, transpor
     frames = app.store.read()
     assert len({frame["session_id"] for frame in frames if frame["type"] == "skill_loaded"}) >= 2
     assert {frame["surface"] for frame in frames if frame["type"] == "session_started"} == {"mcp"}
-
-
-@pytest.mark.system
-async def test_looking_leaves_no_trace(library: World) -> None:
-    app = open_app(library)
-    async with connected(library, "http", "2026", app) as client:
-        for method, key in (("skills/list", "skills"), ("resources/list", "resources"), ("tools/list", "tools")):
-            assert await all_pages(client, method, key)
-    assert app.store.read() == []
 
 
 # --- news ---
