@@ -81,10 +81,10 @@ def test_a_request_has_one_system_prompt_in_which_skills_that_are_put_back_stay_
 ) -> None:
     steps: list[Step] = [LOAD, "Well.", ("skill_load", {"name": "knots"}), "Well.", "Well.", "Well."]
     model = Model(steps)
-    agent = driver(skills(world), model, window=1)
+    alone = driver.__name__ == "PydanticAIToolset"  # it cannot join the agent's own, nor see the messages that are sent
+    agent = driver(skills(world), model, window=2 if alone else 1)
     for message in ("Cut wood.", "Tie a knot.", "And now?", "And then?"):
         agent.say(message)
-    alone = driver.__name__ == "PydanticAIToolset"  # it cannot join the agent's own, nor see the messages that are sent
     assert {shown.prompts for shown in model.shown} == {2 if alone else 1}
     texts = systems(model)
     assert all(text.startswith(INSTRUCTIONS) for text in texts)

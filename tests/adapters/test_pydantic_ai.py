@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from framework_drivers import PydanticAI, pydantic_model
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -24,8 +25,6 @@ def test_a_deferred_call_says_what_would_run(world: World) -> None:
 
 
 def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: World) -> None:
-    from pydantic_ai.capabilities import HandleDeferredToolCalls
-
     def approve(ctx: RunContext[object], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
@@ -38,8 +37,7 @@ def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: Wor
 
 def test_the_test_model_may_call_every_tool_with_whatever_it_makes_up(world: World) -> None:
     toolset = SkillsToolset(skills(world), runner=runner())
-    agent = Agent(TestModel(), toolsets=[toolset])
-    assert "skill_load" in asyncio.run(agent.run("Anything.")).output
+    assert "skill_load" in asyncio.run(Agent(TestModel(), toolsets=[toolset]).run("Anything.")).output
     called = {frame["args"]["tool"] for frame in toolset.session.events if frame["type"] == "session_called"}
     assert called == {"skill_load", "skill_search", "skill_read", "skill_output", "skill_run"}
 

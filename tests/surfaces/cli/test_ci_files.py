@@ -76,7 +76,9 @@ def action(world: World, tmp_path: Path) -> Action:
 
 
 @pytest.mark.system
-def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: World, action: Action) -> None:
+def test_the_action_fails_or_passes_with_the_skills_and_no_input_is_ever_a_command(
+    world: World, action: Action
+) -> None:
     world.skill(".agents/skills/good", description=GOOD)
     assert action(hosts="codex gemini-cli") == 0
     assert (action.sarif("validate"), action.sarif("check")) == ([], [])
@@ -85,15 +87,8 @@ def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: Worl
     assert "::error::metier check" in action.log
     assert "::error::metier validate" in action.log
     assert (action.sarif("validate"), action.sarif("check")) == (["description-placeholder"], ["host-elsewhere"])
-
-
-EVIL = "$(touch pwned) `touch pwned`; touch pwned #\n--help\n'\"; touch pwned; \"'\n*"
-
-
-@pytest.mark.system
-def test_no_input_is_ever_a_command_or_an_option(world: World, action: Action) -> None:
-    world.skill("good", description="TODO")
-    for inputs in ({"paths": EVIL}, {"hosts": EVIL, "strict": EVIL}):
+    evil = "$(touch pwned) `touch pwned`; touch pwned #\n--help\n'\"; touch pwned; \"'\n*"
+    for inputs in ({"paths": evil}, {"hosts": evil, "strict": evil}):
         assert (action(**inputs), "Usage:" in action.log) == (2, False)
         assert not (world.project / "pwned").exists()
 

@@ -37,31 +37,6 @@ def test_the_help_names_every_command_and_the_version_is_printed(run: Run) -> No
     assert re.fullmatch(r"metier, version \d+\.\d+\.\d+.*\n", run("--version").out)
 
 
-@pytest.mark.system
-def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.skill(f"{SKILLS}/{'long-' * 12}name", description="words " * 200)
-    world.skill(f"{SKILLS}/wide", description="日本語の説明" * 40)
-    world.skill(f"{SKILLS}/{'deep/' * 20}wide", description="other")
-    world.skill(f"{SKILLS}/{'deep/' * 20}build")
-    lines = ("list", "list --all", "profiles", "doctor")
-    for line in lines:
-        piped = run(*line.split()).out
-        assert "…" not in piped, line
-        if "list" in line:
-            assert f"{'words ' * 200}".strip() in piped
-            assert len(re.findall(r"^(wide|long-)", piped, re.MULTILINE)) == (3 if "--all" in line else 2)
-    narrow_terminal(monkeypatch)
-    for line in lines:
-        shown = run(*line.split()).out
-        start = shown.index(next(row for row in shown.splitlines() if re.match(r"[A-Z ]+( |$)", row)))
-        for row in shown[start:].splitlines():
-            if output.cells(row) > 80:  # only paths and the way to mend something may be longer, and they are whole
-                assert "/" in row or "(to fix it: " in row
-                assert "…" not in row[row.find("/") :] or "/" not in row
-
-
 NASTY = "\x1b[31mred\x1b]0;title\x07\x9b31m\u202e"
 
 
@@ -88,12 +63,32 @@ def test_no_control_character_of_a_skill_reaches_the_terminal(world: World, run:
 
 
 @pytest.mark.system
-def test_there_is_no_colour_where_there_is_no_terminal(mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_fit_the_terminal_and_are_whole_and_without_colour_in_a_pipe(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.skill(f"{SKILLS}/{'long-' * 12}name", description="words " * 200)
+    world.skill(f"{SKILLS}/wide", description="日本語の説明" * 40)
+    world.skill(f"{SKILLS}/{'deep/' * 20}wide", description="other")
+    world.skill(f"{SKILLS}/{'deep/' * 20}build")
+    tables = ("list", "list --all", "profiles", "doctor")
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "xterm-256color")
-    for line in ("list --all", f"validate {SKILLS}", "doctor", "show pdf", "lst"):
-        result = run(*line.split())
-        assert "\x1b" not in result.out + result.err, line
+    for line in (*tables, f"validate {SKILLS}", "show wide", "lst"):
+        piped = run(*line.split())
+        assert "\x1b" not in piped.out + piped.err, line
+        if "list" in line:
+            assert f"{'words ' * 200}".strip() in piped.out
+            assert len(re.findall(r"^(wide|long-)", piped.out, re.MULTILINE)) == (3 if "--all" in line else 2)
+        assert "…" not in piped.out or line not in tables
+    monkeypatch.setenv("NO_COLOR", "1")
+    narrow_terminal(monkeypatch)
+    for line in tables:
+        shown = run(*line.split()).out
+        start = shown.index(next(row for row in shown.splitlines() if re.match(r"[A-Z ]+( |$)", row)))
+        for row in shown[start:].splitlines():
+            if output.cells(row) > 80:  # only paths and the way to mend something may be longer, and they are whole
+                assert "/" in row or "(to fix it: " in row
+                assert "…" not in row[row.find("/") :] or "/" not in row
 
 
 def test_a_path_that_is_no_utf8_survives_json_and_a_folder_that_is_gone_is_one_line(

@@ -254,15 +254,14 @@ async def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, e
         if isinstance(message, types.ResourceListChangedNotification):
             heard.set()
 
-    app = open_app(library)
-    async with Client(McpServer(app), mode=ERAS[era][0], message_handler=hear, cache=None) as client:
-        (before,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
+    async def write() -> None:
+        for number in itertools.count():  # the server reports no changes from before its first scan
+            (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
+            await anyio.sleep(0.3)
 
-        async def write() -> None:
-            for number in itertools.count():  # the server reports no changes from before its first scan
-                (library.project / SKILLS / "pdf/references/forms.md").write_text(f"another text {number}")
-                await anyio.sleep(0.3)
-
+    server = McpServer(open_app(library))
+    async with Client(server, mode=ERAS[era][0], message_handler=hear, cache=None) as client:
+        before = (await all_pages(client, "skills/list", "skills"))[0]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             if era == "2025":
@@ -271,9 +270,10 @@ async def test_a_change_to_another_file_of_a_skill_is_news_too(library: World, e
                 async with client.listen(resources_list_changed=True) as events:
                     assert type(await anext(aiter(events))) is ResourcesListChanged
             tasks.cancel_scope.cancel()
-        (after,) = [one for one in await all_pages(client, "skills/list", "skills") if "/pdf/" in one["uri"]]
-        assert before["frontmatter"] == after["frontmatter"]
-        assert before["resources"] != after["resources"]
+        after = (await all_pages(client, "skills/list", "skills"))[0]
+    assert before["uri"] == "skill://pdf/SKILL.md"
+    assert before["frontmatter"] == after["frontmatter"]
+    assert before["resources"] != after["resources"]
 
 
 # --- who may ask ---
