@@ -1,12 +1,11 @@
 """All drivers, for tests that hold for every adapter."""
 
-from collections.abc import Iterator
-
+import pytest
 from driver_base import Driver
 from framework_drivers import LangChain, LangChainAsync, OpenAIAgents, PydanticAI, PydanticAIToolset
 
-DRIVERS: list[type[Driver]] = [PydanticAI, PydanticAIToolset, OpenAIAgents, LangChain, LangChainAsync]
-
-
-def names(drivers: list[type[Driver]]) -> Iterator[str]:
-    return (driver.__name__ for driver in drivers)
+KINDS: list[type[Driver]] = [PydanticAI, PydanticAIToolset, OpenAIAgents, LangChain]
+DRIVERS: list[type[Driver]] = [*KINDS, LangChainAsync]
+each = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
+each_kind = pytest.mark.parametrize("driver", KINDS, ids=lambda driver: driver.__name__)
+"""Without an asynchronous twin, where it would be the same."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from metier import Skills
+from metier.record.store.memory import MemoryStore
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
@@ -82,7 +83,8 @@ def runner() -> FakeRunner:
 
 def plain(skills: Skills, steps: Iterable[Step], approve: bool = True) -> Session:
     """A session with the same calls, without a framework."""
-    session = skills.session(runner=runner(), policy=POLICY, approve=lambda _: approve, applies=())
+    options: dict[str, Any] = {"store": MemoryStore(), "applies": ()}
+    session = skills.session(runner=runner(), policy=POLICY, approve=lambda _: approve, **options)
     for step in steps:
         if not isinstance(step, str):
             session.call(*step)

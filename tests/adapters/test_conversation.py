@@ -85,13 +85,6 @@ def test_arguments_that_are_no_json_are_a_mistake_of_the_model(world: World) -> 
     assert one.call("skill_search", decoded("")).code == "INVALID_PARAM"
 
 
-def test_a_question_keeps_its_lines_whatever_a_skill_is_called() -> None:
-    request = Request("skill_run", "a\nb", "scripts/x.sh", "scripts/x.sh \u202e1\n2", arguments=("\u202e1\n2",))
-    lines = describe([request]).split("\n")
-    assert lines[0] == r"Run scripts/x.sh of the skill a\nb?"
-    assert r"Command scripts/x.sh '\u202e1\n2'" in lines
-
-
 def test_the_arguments_of_an_approval_are_quoted_wherever_they_are_shown() -> None:
     given = ("two words", "; rm -rf /", "")
     path = "scripts/cut it.sh"

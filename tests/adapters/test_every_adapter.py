@@ -1,34 +1,32 @@
 """Tests for every adapter: it shows, records and refuses the same as the library."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from driver_base import Driver
-from drivers import DRIVERS, names
-from scenario import DENIED, ESCAPE, LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, record, runner, skills
+from drivers import each, each_kind
+from scenario import LOAD, MARK, POLICY, READ, RUN, TURN, Model, Step, plain, record, runner, skills
 
-from metier import replay
+from metier import ConfigError, replay
+from metier.adapters.conversation import Conversation, Conversations
+from metier.adapters.langchain import SkillsMiddleware, skill_tools
+from metier.adapters.openai_agents import AgentSkills
+from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier.policy.decide import Request
 from metier.record.store.memory import MemoryStore
 from metier.session.approvals import Answers
 from worlds import World
 
-RUN_DENIED = {"tool": "skill_run", "skill_name": "carpentry"}
-
-each = pytest.mark.parametrize("driver", DRIVERS, ids=names(DRIVERS))
-KINDS = [driver for driver in DRIVERS if not driver.__name__.endswith("Async")]
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
 
 @each
-def test_a_whole_turn_goes_from_the_catalog_to_the_answer(driver: type[Driver], world: World) -> None:
-    model = Model([*TURN])
-    agent = driver(skills(world), model, runner=runner(), policy=POLICY)
+def test_a_whole_turn_goes_from_the_catalog_to_the_answer_and_leaves_the_trail_of_the_plain_library(
+    driver: type[Driver], world: World
+) -> None:
+    found, model, store = skills(world), Model([*TURN]), MemoryStore()
+    agent = driver(found, model, runner=runner(), policy=POLICY, store=store)
     assert agent.say("Cut me a plank.") == "The plank is cut."
     first, last = model.shown[0], model.shown[-1]
     assert "You are a joiner." in first.system
@@ -36,21 +34,17 @@ def test_a_whole_turn_goes_from_the_catalog_to_the_answer(driver: type[Driver], 
     assert "locks" not in first.system
     assert first.tools == ("skill_load", "skill_output", "skill_read", "skill_run", "skill_search")
     assert "Skills activated in this conversation: carpentry" in last.system
-    assert any("Oak is hard." in text for text in last.texts)
-    assert any("cut oak" in text for text in last.texts)
+    for said in ("Oak is hard.", "cut oak", "traversal", "there is no skill 'locks'"):
+        assert any(said in text for text in last.texts), said
     assert [shown.count() for shown in model.shown] == [0, 0, 1, 1, 1, 1, 1]
-
-
-@each
-def test_the_trail_is_that_of_the_plain_library(driver: type[Driver], world: World) -> None:
-    found = skills(world)
-    agent = driver(found, Model([*TURN]), runner=runner(), policy=POLICY)
-    agent.say("Cut me a plank.")
     assert record(agent.session) == record(plain(found, TURN))
     assert agent.session.events[0]["surface"] != "python"
+    outcome = replay.replay(replay.from_store(store, agent.session.id))
+    assert outcome.identical, outcome.differences
+    assert len(outcome.outputs) == len(TURN) - 1
 
 
-@each
+@each_kind
 def test_an_override_that_an_adapter_cannot_apply_is_not_granted(driver: type[Driver], world: World) -> None:
     world.skill(".agents/skills/deep", model="large")
     store = MemoryStore()
@@ -63,49 +57,28 @@ def test_an_override_that_an_adapter_cannot_apply_is_not_granted(driver: type[Dr
     assert replay.replay(replay.from_store(store, agent.session.id)).identical
 
 
-@each
-def test_a_turn_can_be_run_again_from_its_trail(driver: type[Driver], world: World) -> None:
-    store = MemoryStore()
-    agent = driver(skills(world), Model([*TURN]), runner=runner(), policy=POLICY, store=store)
-    agent.say("Cut me a plank.")
-    outcome = replay.replay(replay.from_store(store, agent.session.id))
-    assert outcome.identical, outcome.differences
-    assert len(outcome.outputs) == len(TURN) - 1
-
-
-@each
+@each_kind
 def test_a_refusal_is_a_result_for_the_model(driver: type[Driver], world: World) -> None:
-    steps: list[Step] = [LOAD, ESCAPE, DENIED, ("skill_load", {"nome": "carpentry"}), RUN, "I may not."]
-    model = Model(steps)
-    agent = driver(skills(world), model, policy={"deny": [*POLICY["deny"], RUN_DENIED]}, runner=runner())
-    assert agent.say("Cut me a plank.") == "I may not."
-    told = model.shown[-1].texts
-    assert any("traversal" in text for text in told)
-    assert any("there is no skill 'locks'" in text for text in told)
-    assert any("`name` is missing" in text for text in told)
-    assert any("policy refuses skill_run for carpentry" in text for text in told)
+    model = Model([LOAD, ("skill_load", {"nome": "carpentry"}), RUN, "I may not."])
+    denied = {"deny": [{"tool": "skill_run", "skill_name": "carpentry"}]}
+    assert driver(skills(world), model, policy=denied, runner=runner()).say("Cut me a plank.") == "I may not."
+    for said in ("`name` is missing", "policy refuses skill_run for carpentry"):
+        assert any(said in text for text in model.shown[-1].texts), said
 
 
 @each
 def test_a_person_who_says_no_is_heard_and_recorded(driver: type[Driver], world: World) -> None:
-    found = skills(world)
-    fake = runner()
-    model = Model([LOAD, RUN, "Then I leave it."])
-    agent = driver(found, model, approves=False, runner=fake, policy=POLICY)
+    found, fake, model = skills(world), runner(), Model([LOAD, RUN, "Then I leave it."])
+    agent = driver(found, model, approves=False, runner=fake, policy=POLICY, store=MemoryStore())
     assert agent.say("Cut me a plank.") == "Then I leave it."
-    assert fake.jobs == []
     assert len(model.shown[-1].texts) == 3  # the question, the skill, the refusal
     assert record(agent.session) == record(plain(found, [LOAD, RUN], approve=False))
 
-
-@each
-def test_an_asynchronous_no_is_a_no(driver: type[Driver], world: World) -> None:
     async def approve(_: Request) -> bool:
         return False
 
-    fake = runner()
     model = Model([LOAD, RUN, "Then I leave it."])
-    agent = driver(skills(world), model, runner=fake, approve=approve)
+    agent = driver(found, model, runner=fake, approve=approve)
     if driver.__name__ == "LangChain":  # its calls are not asynchronous
         with pytest.raises(TypeError, match="approve is asynchronous"):
             agent.say("Cut me a plank.")
@@ -116,25 +89,21 @@ def test_an_asynchronous_no_is_a_no(driver: type[Driver], world: World) -> None:
 
 
 @each
-def test_where_nobody_can_be_asked_the_model_hears_so(driver: type[Driver], world: World) -> None:
-    session = skills(world).session(runner=runner(), surface="mine")
+def test_a_session_of_your_own_asks_as_it_was_told_to(driver: type[Driver], world: World) -> None:
+    found = skills(world)
+    session = found.session(runner=runner(), surface="mine")
     model = Model([LOAD, RUN, "Nobody is there."])
     assert driver(session, model).say("Cut me a plank.") == "Nobody is there."
     assert "nobody can be asked" in model.shown[-1].texts[-1]
     assert session.events[0]["surface"] == "mine"
-
-
-@each
-def test_a_session_that_asks_by_itself_is_left_to_it(driver: type[Driver], world: World) -> None:
     asked: list[str] = []
-    session = skills(world).session(runner=runner(), approve=lambda request: not asked.append(request.command))
+    session = found.session(runner=runner(), approve=lambda request: not asked.append(request.command))
     model = Model([LOAD, RUN, "Done."])
     assert driver(session, model, approves=False).say("Cut me a plank.") == "Done."
-    assert asked == ["scripts/saw.sh oak"]
-    assert "cut oak" in model.shown[-1].texts[-1]
+    assert (asked, "cut oak" in model.shown[-1].texts[-1]) == (["scripts/saw.sh oak"], True)
 
 
-@pytest.mark.parametrize("driver", KINDS, ids=names(KINDS))
+@each_kind
 def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_once(
     driver: type[Driver], world: World
 ) -> None:
@@ -156,7 +125,7 @@ def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_onc
     assert len(restored) == 2  # one call and its result: the text was read once, not for every request
 
 
-@each
+@each_kind
 def test_the_names_of_the_tools_are_yours(driver: type[Driver], world: World) -> None:
     found = skills(world, tools={"load": "use_skill", "search": ""})
     model = Model([("use_skill", {"name": "carpentry"}), "Loaded."])
@@ -168,7 +137,7 @@ def test_the_names_of_the_tools_are_yours(driver: type[Driver], world: World) ->
     assert agent.session.activated == ["carpentry"]
 
 
-@each
+@each_kind
 def test_the_catalog_follows_the_message_and_the_budget(driver: type[Driver], world: World) -> None:
     for number in range(40):
         world.skill(f".agents/skills/filler-{number}", description="Fills a catalog with many words. " * 4)
@@ -184,21 +153,19 @@ def test_the_catalog_follows_the_message_and_the_budget(driver: type[Driver], wo
     assert "of 43 skills are not shown" in first
 
 
-@each
-def test_a_skill_that_the_user_names_is_in_the_request(driver: type[Driver], world: World) -> None:
-    model = Model(["Cutting.", "Still cutting."])
-    session = skills(world).session()
+@each_kind
+def test_a_skill_that_the_user_names_is_in_the_request_and_a_child_has_its_own(
+    driver: type[Driver], world: World
+) -> None:
+    found, model = skills(world), Model(["Cutting.", "Still cutting."])
+    session = found.session()
     agent = driver(session, model)
     session.invoke("/carpentry oak")
-    assert agent.say("/carpentry oak") == "Cutting."
-    assert agent.say("Go on.") == "Still cutting."
+    assert [agent.say("/carpentry oak"), agent.say("Go on.")] == ["Cutting.", "Still cutting."]
     assert [shown.count() for shown in model.shown] == [1, 1]
 
-
-@each
-def test_a_child_has_its_own_skills(driver: type[Driver], world: World) -> None:
     model = Model([("skill_load", {"name": "knots"}), "I cannot tie knots."])
-    child = driver(skills(world), model, only=["carpentry"], preload=["carpentry"])
+    child = driver(found, model, only=["carpentry"], preload=["carpentry"])
     assert child.say("Tie a knot.") == "I cannot tie knots."
     assert model.shown[0].count() == model.shown[1].count() == 1
     assert "<preloaded_skills>" in model.shown[0].system
@@ -207,28 +174,29 @@ def test_a_child_has_its_own_skills(driver: type[Driver], world: World) -> None:
 
 
 @each
-@pytest.mark.parametrize("changed", ["scripts/saw.sh", "scripts/blade.sh", "references/wood.md"])
-def test_an_approval_is_of_the_skill_that_was_shown(driver: type[Driver], world: World, changed: str) -> None:
+def test_an_approval_is_of_the_skill_that_was_shown(driver: type[Driver], world: World) -> None:
     """The script changes while the person reads it, or a file beside it, which it may use."""
-    fake = runner()
-    model = Model([LOAD, RUN, "Odd."])
-    found = skills(world)
+    for changed in ("scripts/saw.sh", "scripts/blade.sh", "references/wood.md"):
+        fake, model, found = runner(), Model([LOAD, RUN, "Odd."]), skills(world)
+        file = world.project / ".agents/skills/carpentry" / changed
 
-    class Slow(Answers):
-        @contextmanager
-        def given(self, requests: Sequence[Request], answer: bool) -> Generator[None, None, None]:
-            file = world.project / ".agents/skills/carpentry" / changed
-            file.write_text("#!/bin/sh\nrm -rf /\n")
-            with super().given(requests, answer):
-                yield
+        class Slow(Answers):
+            @contextmanager
+            def given(
+                self, requests: Sequence[Request], answer: bool, file: Path = file
+            ) -> Generator[None, None, None]:
+                file.write_text("#!/bin/sh\nrm -rf /\n")
+                with super().given(requests, answer):
+                    yield
 
-    agent = driver(found.session(approve=Slow(), runner=fake), model)
-    assert agent.say("Cut me a plank.") == "Odd."
-    assert fake.jobs == []
-    assert "policy refuses skill_run" in model.shown[-1].texts[-1]
+        agent = driver(found.session(approve=Slow(), runner=fake), model)
+        assert agent.say("Cut me a plank.") == "Odd."
+        assert fake.jobs == [], changed
+        assert "policy refuses skill_run" in model.shown[-1].texts[-1]
+        file.unlink()
 
 
-@each
+@each_kind
 def test_a_changed_catalog_is_seen_by_the_next_request(driver: type[Driver], world: World) -> None:
     found = skills(world)
     model = Model(["One.", ("skill_load", {"name": "glue"}), "Two."])
@@ -240,3 +208,29 @@ def test_a_changed_catalog_is_seen_by_the_next_request(driver: type[Driver], wor
     assert "<name>glue</name>" not in model.shown[0].system
     assert "<name>glue</name>" in model.shown[1].system
     assert agent.session.activated == ["glue"]
+
+
+ADAPTERS: dict[str, Callable[..., Any]] = {
+    "AgentSkills": AgentSkills,
+    "SkillsMiddleware": SkillsMiddleware,
+    "SkillsToolset": SkillsToolset,
+    "SkillsCapability": SkillsCapability,
+    "Conversation.of": lambda given, **options: Conversation.of(given, "test", asks=True, **options),
+    "skill_tools": skill_tools,
+    "Conversations": lambda given, **options: Conversations(given, "test", **options),
+}
+
+
+def test_options_reach_the_session_and_a_misspelled_one_is_a_type_error(world: World) -> None:
+    """`tests/test_types.py` asks a type checker the same."""
+    found = skills(world)
+    for number, (name, adapter) in enumerate(ADAPTERS.items()):
+        for given in (found, found.session()):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'onyl'"):
+                adapter(given, onyl=["carpentry"])
+        with pytest.raises(ConfigError, match="only: pass this to the session itself"):
+            adapter(found.session(), only=["knots"])
+        if number < 5:
+            session = adapter(found, only=["knots"], surface="my-app").session
+            assert [skill.name for skill in session.visible()] == ["knots"], name
+            assert session.events[0]["surface"] == "my-app", name

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
 from framework_drivers import LangChain, ScriptedChatModel
 from langchain.agents import create_agent
 from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.messages.tool import ToolCall
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -76,30 +75,6 @@ def test_results_that_the_framework_clears_are_put_back(world: World) -> None:
     assert "[cleared]" in model.shown[-1].texts
 
 
-def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
-    found = skills(world)
-    inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
-    pinned = SkillsMiddleware(found, only=["carpentry"], preload=["carpentry"])
-    joiner: Any = create_agent(ScriptedChatModel(script=inner), middleware=[pinned])
-
-    @tool
-    def delegate(task: str) -> str:
-        """Let the joiner do it."""
-        return joiner.invoke({"messages": [HumanMessage(task)]})["messages"][-1].content
-
-    foreman: Any = create_agent(ScriptedChatModel(script=outer), tools=[delegate], middleware=[SkillsMiddleware(found)])
-    said = foreman.invoke({"messages": [HumanMessage("I need a plank.")]})
-    assert said["messages"][-1].content == "The joiner did it."
-    assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
-    assert "delegate" in outer.shown[0].tools
-    assert "knots" not in inner.shown[0].system
-
-
-def test_the_result_of_a_call_is_kept_as_the_artifact_of_its_message(world: World) -> None:
-    state = graph(skill_tools(skills(world))).invoke(calls(LOAD), {"configurable": {"thread_id": "1"}})
-    assert state["messages"][-1].artifact["skill"] == "carpentry"
-
-
 ELM: Call = ("skill_run", {**RUN[1], "arguments": ["elm"]})
 
 
@@ -124,17 +99,17 @@ def test_calls_of_an_agent_that_wait_at_once_are_answered_one_by_one(world: Worl
     assert [job.argv for job in fake.jobs] == [("oak",)]
 
 
-@pytest.mark.parametrize("again", range(5))
-def test_calls_that_share_a_task_never_share_an_answer(world: World, again: int) -> None:
-    fake = runner()
-    one = graph(skill_tools(skills(world), runner=fake))
-    config = {"configurable": {"thread_id": "1"}}
-    one.invoke(calls(LOAD), config)
-    (asked,) = one.invoke(calls(RUN, ELM), config)["__interrupt__"]
-    wood = asked.value["action_requests"][0]["args"]["arguments"][0]
-    told = [message.content for message in one.invoke(Command(resume=True), config)["messages"][-2:]]
-    assert [job.argv for job in fake.jobs] == [(wood,)]
-    assert sum("Make this call again" in text for text in told) == 1
+def test_calls_that_share_a_task_never_share_an_answer(world: World) -> None:
+    for number in range(5):
+        fake = runner()
+        one = graph(skill_tools(skills(world), runner=fake))
+        config = {"configurable": {"thread_id": str(number)}}
+        one.invoke(calls(LOAD), config)
+        (asked,) = one.invoke(calls(RUN, ELM), config)["__interrupt__"]
+        wood = asked.value["action_requests"][0]["args"]["arguments"][0]
+        told = [message.content for message in one.invoke(Command(resume=True), config)["messages"][-2:]]
+        assert [job.argv for job in fake.jobs] == [(wood,)]
+        assert sum("Make this call again" in text for text in told) == 1
 
 
 def test_an_answer_to_a_question_that_was_put_elsewhere_is_none_for_tools_alone(world: World) -> None:

@@ -63,74 +63,54 @@ def served(world: World, kind: str, store: str) -> Any:
 
 @pytest.mark.system
 @pytest.mark.parametrize("kind", ["app", "skills"])
-def test_a_thread_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
+def test_a_conversation_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
     write_skills(world)
-    memory, store = InMemorySaver(), f"sqlite:///{tmp_path / 'store.db'}"
-    model = Model([LOAD, "Loaded.", LOAD, "Known.", "Yes."])
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+
+    memory, model = InMemorySaver(), Model([LOAD, "Loaded.", LOAD, "Known.", "Yes."])
     own: list[SkillsMiddleware] = []
     for _ in range(2):
         given, options = served(world, kind, store)
         own.append(SkillsMiddleware(given, **options))
     one, two = (create_agent(ScriptedChatModel(script=model), middleware=[each], checkpointer=memory) for each in own)
-    say(one, "1", "Cut.")
-    say(two, "1", "Again.")
-    say(one, "1", "Still?")
+    for agent, message in ((one, "Cut."), (two, "Again."), (one, "Still?")):
+        say(agent, "1", message)
     assert "is already loaded and unchanged" in model.shown[3].texts[-1]
     assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1]
     assert [(each.session.id, each.session.activated) for each in own] == [("1", ["carpentry"])] * 2
-    assert activated_elsewhere(world, store, "1") == ["carpentry"]
 
-
-@pytest.mark.system
-@pytest.mark.parametrize("kind", ["app", "skills"])
-def test_a_conversation_of_an_agent_is_taken_up_by_another_process(world: World, tmp_path: Path, kind: str) -> None:
-    write_skills(world)
-    store = f"sqlite:///{tmp_path / 'store.db'}"
     model = Model([LOAD, "Loaded.", LOAD, "Known."])
-    own: list[SkillsCapability] = []
 
     async def run() -> None:
         messages = None
         for _ in range(2):
             given, options = served(world, kind, store)
-            own.append(SkillsCapability(given, **options))
-            agent = Agent(pydantic_model(model), capabilities=[own[-1]])
+            agent = Agent(pydantic_model(model), capabilities=[SkillsCapability(given, **options)])
             done = await agent.run("Cut.", conversation_id="talk", message_history=messages)
             messages = done.all_messages()
 
     asyncio.run(run())
     assert "is already loaded and unchanged" in model.shown[3].texts[-1]
-    assert [each.session.id for each in own] == ["talk", "talk"]
-    assert activated_elsewhere(world, store, "talk") == ["carpentry"]
 
-
-@pytest.mark.system
-def test_one_conversation_is_taken_up_by_its_id(world: World, tmp_path: Path) -> None:
-    write_skills(world)
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    first, second = (AgentSkills(world.discover(), id="talk", store=store).conversation for _ in range(2))
-    assert first.call(*LOAD).ok
-    assert "is already loaded and unchanged" in second.call(*LOAD).text
-    assert activated_elsewhere(world, store, "talk") == ["carpentry"]
+    if kind == "skills":
+        first, second = (AgentSkills(world.discover(), id="named", store=store).conversation for _ in range(2))
+        assert first.call(*LOAD).ok
+        assert "is already loaded and unchanged" in second.call(*LOAD).text
+    for session in ("1", "talk", "named")[: 3 if kind == "skills" else 2]:
+        assert activated_elsewhere(world, store, session) == ["carpentry"], session
 
 
 def test_a_conversation_goes_on_as_it_began(world: World, tmp_path: Path) -> None:
     write_skills(world)
     store = f"sqlite:///{tmp_path / 'store.db'}"
     begun = Conversations(world.discover(), "test", store=store, only=["carpentry"], preload=["carpentry"]).of("1")
-    again = Conversations(world.discover(), "test", store=store).of("1")
-    for one in (begun, again):
+    later = Conversations(world.discover(), "test", store=store)
+    for one in (begun, later.of("1")):
         assert one.system("", [], None).text.count(MARK) == 1
-    assert [skill.name for skill in again.session.visible()] == ["carpentry"]
-    other = Conversations(world.discover(), "test", store=store).of("2")
-    assert other.session.activated == []
-
-
-def test_a_conversation_cannot_be_a_stream_of_metier(world: World, tmp_path: Path) -> None:
-    write_skills(world)
-    several = Conversations(world.discover(), "test", store=f"sqlite:///{tmp_path / 'store.db'}")
+    assert [skill.name for skill in later.of("1").session.visible()] == ["carpentry"]
+    assert later.of("2").session.activated == [], "a conversation sees nothing of another"
     with pytest.raises(StoreError, match="is reserved"):
-        several.of("1/offers")
+        later.of("1/offers")
 
 
 def activated_elsewhere(world: World, store: str, session: str) -> list[str]:

@@ -4,6 +4,7 @@ The status of a result reaches the model in the framework's own way, where it ha
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pydantic_ai
@@ -25,6 +26,8 @@ from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from metier.app import App
 from metier.record.store.memory import MemoryStore
 from metier.running import scripts
+from metier.session.session import Session
+from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 
@@ -33,9 +36,7 @@ def check(told: str, world: World) -> None:
     assert "policy refuses skill_run for carpentry (it must be confirmed, and nobody can be asked here" in told
     assert "a host with an approve callback" in told
     rule = told.partition("allow = [")[2].partition("]")[0]
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(f"[permissions]\nallow = [{rule}]\n")
+    user_config(world, f"[permissions]\nallow = [{rule}]\n")
     after = skills(world).session(runner=runner())
     after.call(*LOAD)
     assert after.call(*RUN).ok
@@ -48,70 +49,79 @@ def pydantic(model: Model, toolset: SkillsCapability | SkillsToolset, **given: A
     return asyncio.run(Agent(pydantic_model(model), **own, **given).run("Cut."))
 
 
-@pytest.mark.parametrize("kind", [SkillsCapability, SkillsToolset])
-@pytest.mark.parametrize("approvals", [None, False])
-def test_pydantic_ai_without_deferred_requests(world: World, kind: Any, approvals: bool | None) -> None:
-    model, store, fake = Model([LOAD, RUN, "I may not."]), MemoryStore(), runner()
-    own = kind(skills(world), store=store, runner=fake, approvals=approvals)
-    assert pydantic(model, own).output == "I may not."
-    assert fake.jobs == []
-    assert replay.replay(replay.from_store(store, own.session.id)).identical
-    check(model.shown[-1].texts[-1], world)
-
-
-@pytest.mark.parametrize("output", [[str, DeferredToolRequests], str | DeferredToolRequests])
-def test_pydantic_ai_keeps_the_approvals_that_an_agent_has(world: World, output: Any) -> None:
-    model = Model([LOAD, RUN])
-    own = SkillsToolset(skills(world), runner=runner())
-    assert isinstance(pydantic(model, own, output_type=output).output, DeferredToolRequests)
-
-
-def test_pydantic_ai_takes_your_word_for_a_run_with_other_outputs(world: World) -> None:
-    model = Model([LOAD, RUN])
-    agent = Agent(pydantic_model(model), toolsets=[SkillsToolset(skills(world), runner=runner(), approvals=True)])
-    done = asyncio.run(agent.run("Cut.", output_type=[str, DeferredToolRequests]))
-    assert isinstance(done.output, DeferredToolRequests)
-    never = SkillsToolset(skills(world), runner=runner(), approvals=False)
-    model = Model([LOAD, RUN, "No."])
-    assert pydantic(model, never, output_type=[str, DeferredToolRequests]).output == "No."
-
-
-def test_pydantic_ai_marks_a_failed_call_as_failed(world: World) -> None:
-    model = Model([LOAD, DENIED, RUN, "Done."])
-    done = pydantic(model, SkillsCapability(skills(world), runner=runner(), policy=POLICY))
-    parts = [part for message in done.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
-    wanted = ["success", "failed", "failed"] if hasattr(pydantic_ai, "ToolFailed") else ["success"] * 3
-    assert [part.outcome for part in parts] == wanted
-
-
-def langchain(model: Model, *, memory: bool = False, **given: Any) -> tuple[dict[str, Any], SkillsMiddleware]:
-    own: SkillsMiddleware = SkillsMiddleware(given.pop("skills"), **given)
+def langchain(model: Model, found: Any, *, memory: bool = False, **given: Any) -> tuple[dict[str, Any], Session]:
+    own: SkillsMiddleware = SkillsMiddleware(found, **given)
     checkpointer = InMemorySaver() if memory else None
     agent: Any = create_agent(ScriptedChatModel(script=model), middleware=[own], checkpointer=checkpointer)
     config = {"configurable": {"thread_id": "1"}}
-    return agent.invoke({"messages": [HumanMessage("Cut.")]}, config), own
+    return agent.invoke({"messages": [HumanMessage("Cut.")]}, config), own.session
 
 
-def test_langchain_without_a_checkpointer(world: World) -> None:
+def by_pydantic(kind: Any, approvals: bool | None) -> Callable[..., tuple[str, Session]]:
+    def run(model: Model, found: Any, **given: Any) -> tuple[str, Session]:
+        own = kind(found, approvals=approvals, **given)
+        return pydantic(model, own).output, own.session
+
+    return run
+
+
+def by_langchain(**options: Any) -> Callable[..., tuple[str, Session]]:
+    def run(model: Model, found: Any, **given: Any) -> tuple[str, Session]:
+        state, session = langchain(model, found, **options, **given)
+        assert "__interrupt__" not in state
+        return state["messages"][-1].text, session
+
+    return run
+
+
+def by_openai_agents(model: Model, found: Any, **given: Any) -> tuple[str, Session]:
+    own = AgentSkills(found, **given)
+    agent = OpenAIAgent[object](
+        name="joiner", instructions=own.instructions(), tools=own.tools(), model=ScriptedAgentsModel(model)
+    )
+    done = asyncio.run(Runner.run(agent, "Cut.", run_config=RunConfig(tracing_disabled=True)))
+    assert done.interruptions == []
+    return done.final_output, own.session
+
+
+WAYS = {
+    "a Pydantic AI capability without deferred requests": by_pydantic(SkillsCapability, None),
+    "a Pydantic AI capability that asks nobody": by_pydantic(SkillsCapability, False),
+    "a Pydantic AI toolset": by_pydantic(SkillsToolset, None),
+    "LangChain without a checkpointer": by_langchain(),
+    "LangChain that asks nobody": by_langchain(memory=True, approvals=False),
+    "OpenAI agents that are not told to interrupt": by_openai_agents,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_run_ends_as_usual_and_the_model_reads_what_would_allow_the_script(way: str, world: World) -> None:
     model, store, fake = Model([LOAD, RUN, "I may not."]), MemoryStore(), runner()
-    state, own = langchain(model, skills=skills(world), store=store, runner=fake)
-    assert state["messages"][-1].text == "I may not."
-    assert "__interrupt__" not in state
-    assert fake.jobs == []
-    assert replay.replay(replay.from_store(store, own.session.id)).identical
+    said, session = WAYS[way](model, skills(world), store=store, runner=fake)
+    assert (said, fake.jobs) == ("I may not.", [])
+    assert replay.replay(replay.from_store(store, session.id)).identical
     check(model.shown[-1].texts[-1], world)
 
 
-def test_langchain_that_is_told_to_ask_nobody(world: World) -> None:
-    model = Model([LOAD, RUN, "I may not."])
-    state, _ = langchain(model, skills=skills(world), runner=runner(), memory=True, approvals=False)
-    assert state["messages"][-1].text == "I may not."
-    check(model.shown[-1].texts[-1], world)
+def test_pydantic_ai_keeps_the_approvals_that_an_agent_has_unless_it_is_told_otherwise(world: World) -> None:
+    deferred: Any = [str, DeferredToolRequests]
+    for output in (deferred, str | DeferredToolRequests):
+        own = SkillsToolset(skills(world), runner=runner())
+        assert isinstance(pydantic(Model([LOAD, RUN]), own, output_type=output).output, DeferredToolRequests)
+    always = SkillsToolset(skills(world), runner=runner(), approvals=True)
+    agent = Agent(pydantic_model(Model([LOAD, RUN])), toolsets=[always])
+    assert isinstance(asyncio.run(agent.run("Cut.", output_type=deferred)).output, DeferredToolRequests)
+    never = SkillsToolset(skills(world), runner=runner(), approvals=False)
+    assert pydantic(Model([LOAD, RUN, "No."]), never, output_type=deferred).output == "No."
 
 
-def test_langchain_marks_a_failed_call_with_its_status_and_keeps_its_data(world: World) -> None:
-    model = Model([LOAD, DENIED, RUN, READ, "Done."])
-    state, _ = langchain(model, skills=skills(world), runner=runner(), policy=POLICY)
+def test_a_failed_call_is_marked_as_failed_and_keeps_its_data(world: World) -> None:
+    calls = [LOAD, DENIED, RUN, READ, "Done."]
+    done = pydantic(Model([*calls]), SkillsCapability(skills(world), runner=runner(), policy=POLICY))
+    parts = [part for message in done.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    failed = "failed" if hasattr(pydantic_ai, "ToolFailed") else "success"
+    assert [part.outcome for part in parts] == ["success", failed, failed, "success"]
+    state, _ = langchain(Model([*calls]), skills(world), runner=runner(), policy=POLICY)
     results = [message for message in state["messages"] if isinstance(message, ToolMessage)]
     assert [message.status for message in results] == ["success", "error", "error", "success"]
     assert [message.artifact["ok"] for message in results] == [True, False, False, True]
@@ -126,26 +136,15 @@ def test_langchain_tools_outside_of_a_graph(world: World) -> None:
     check(told.text, world)
 
 
-def test_openai_agents_that_are_not_told_to_interrupt(world: World) -> None:
-    model, fake = Model([LOAD, RUN, "I may not."]), runner()
-    own = AgentSkills(skills(world), runner=fake)
-    agent = OpenAIAgent[object](
-        name="joiner", instructions=own.instructions(), tools=own.tools(), model=ScriptedAgentsModel(model)
-    )
-    done = asyncio.run(Runner.run(agent, "Cut.", run_config=RunConfig(tracing_disabled=True)))
-    assert (done.final_output, done.interruptions, fake.jobs) == ("I may not.", [], [])
-    check(model.shown[-1].texts[-1], world)
-
-
 def test_the_sessions_of_an_app_ask_nobody_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = runner()
     monkeypatch.setattr(scripts, "default_runner", lambda _: fake)
     skills(world)
     app = App(world.project, home=world.home, store=f"sqlite:///{world.home / 'store.db'}")
     model = Model([LOAD, RUN, "I may not."])
-    state, own = langchain(model, skills=app)
+    state, session = langchain(model, app)
     assert (state["messages"][-1].text, fake.jobs) == ("I may not.", [])
-    (asked,) = [frame for frame in own.session.events if frame["type"] == "policy_asked"]
+    (asked,) = [frame for frame in session.events if frame["type"] == "policy_asked"]
     assert asked["answer"] == "nobody"
     app.close()
     check(model.shown[-1].texts[-1], world)

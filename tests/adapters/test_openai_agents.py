@@ -1,6 +1,7 @@
 """Features of the Agents SDK: stored interruptions, sessions with a limit, handoffs and agents as tools."""
 
 import asyncio
+from typing import Any
 
 from agents import Agent, ModelResponse, RunConfig, Runner, RunState, SessionSettings, SQLiteSession, TResponseInputItem
 from framework_drivers import OpenAIAgents, ScriptedAgentsModel, agents_call, agents_message, agents_response
@@ -48,47 +49,30 @@ def test_a_session_of_the_sdk_that_forgets_loses_no_skill(world: World) -> None:
     assert len(model.shown[-1].texts) < 6
 
 
-def test_an_agent_that_takes_over_has_its_own_skills(world: World) -> None:
+def agent_of(name: str, own: AgentSkills, model: Model, **more: Any) -> Agent[Any]:
+    tools = [*own.tools(), *more.pop("tools", ())]
+    return Agent(name=name, instructions=own.instructions(), tools=tools, model=ScriptedAgentsModel(model), **more)
+
+
+def test_an_agent_that_takes_over_or_is_a_tool_has_its_own_skills(world: World) -> None:
     found = skills(world)
-    first, second = Model([LOAD, ("transfer_to_rigger", {})]), Model(["Tied."])
-    own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
-    rigger = Agent(
-        name="rigger", instructions=other.instructions(), tools=other.tools(), model=ScriptedAgentsModel(second)
-    )
-    joiner = Agent(
-        name="joiner",
-        instructions=own.instructions(),
-        tools=own.tools(),
-        model=ScriptedAgentsModel(first),
-        handoffs=[rigger],
-    )
     config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
-    assert asyncio.run(Runner.run(joiner, "Tie it.", run_config=config)).final_output == "Tied."
-    assert "Over, under, through." in second.shown[0].system
-    assert "carpentry" not in second.shown[0].system
-
-
-def test_an_agent_as_a_tool_has_its_own_skills(world: World) -> None:
-    found = skills(world)
-    outer, inner = Model([("rig", {"input": "Tie."}), "Done."]), Model(["Tied."])
     own, other = AgentSkills(found), AgentSkills(found, only=["knots"], preload=["knots"])
-    rigger = Agent(
-        name="rigger", instructions=other.instructions(), tools=other.tools(), model=ScriptedAgentsModel(inner)
-    )
-    tools = [*own.tools(), rigger.as_tool("rig", "Ties things.")]
-    joiner = Agent(name="joiner", instructions=own.instructions(), tools=tools, model=ScriptedAgentsModel(outer))
-    result = asyncio.run(Runner.run(joiner, "Tie it.", run_config=RunConfig(tracing_disabled=True)))
-    assert result.final_output == "Done."
-    assert inner.shown[0].count("Over, under, through.") == 1
+
+    def say(agent: Agent[Any]) -> str:
+        return asyncio.run(Runner.run(agent, "Tie it.", run_config=config)).final_output
+
+    inner = Model(["Tied.", "Tied."])
+    rigger = agent_of("rigger", other, inner)
+    assert say(agent_of("joiner", own, Model([LOAD, ("transfer_to_rigger", {})]), handoffs=[rigger])) == "Tied."
+    outer = Model([("rig", {"input": "Tie."}), "Done."])
+    assert say(agent_of("joiner", AgentSkills(found), outer, tools=[rigger.as_tool("rig", "Ties things.")])) == "Done."
+    for shown in inner.shown:
+        assert (shown.count("Over, under, through."), "carpentry" in shown.system) == (1, False)
     assert outer.shown[1].count("Over, under, through.") == 0
-
-
-def test_other_agents_of_a_run_are_left_alone(world: World) -> None:
-    model = Model(["Hello."])
-    agent = Agent(name="plain", instructions="Be kind.", model=ScriptedAgentsModel(model))
-    config = RunConfig(tracing_disabled=True, call_model_input_filter=keep_skills())
-    assert asyncio.run(Runner.run(agent, "Hi.", run_config=config)).final_output == "Hello."
-    assert model.shown[0].system == "Be kind."
+    alone = Model(["Hello."])
+    assert say(Agent(name="plain", instructions="Be kind.", model=ScriptedAgentsModel(alone))) == "Hello."
+    assert alone.shown[0].system == "Be kind.", "other agents are left alone"
 
 
 def test_arguments_that_are_no_json_do_not_end_the_run(world: World) -> None:

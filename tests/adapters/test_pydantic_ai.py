@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from framework_drivers import PydanticAI, pydantic_model
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -24,8 +25,6 @@ def test_a_deferred_call_says_what_would_run(world: World) -> None:
 
 
 def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: World) -> None:
-    from pydantic_ai.capabilities import HandleDeferredToolCalls
-
     def approve(ctx: RunContext[object], requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
@@ -38,26 +37,9 @@ def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: Wor
 
 def test_the_test_model_may_call_every_tool_with_whatever_it_makes_up(world: World) -> None:
     toolset = SkillsToolset(skills(world), runner=runner())
-    agent = Agent(TestModel(), toolsets=[toolset])
-    assert "skill_load" in asyncio.run(agent.run("Anything.")).output
+    assert "skill_load" in asyncio.run(Agent(TestModel(), toolsets=[toolset]).run("Anything.")).output
     called = {frame["args"]["tool"] for frame in toolset.session.events if frame["type"] == "session_called"}
     assert called == {"skill_load", "skill_search", "skill_read", "skill_output", "skill_run"}
-
-
-def test_an_agent_delegates_to_one_with_pinned_skills(world: World) -> None:
-    found = skills(world)
-    inner, outer = Model(["Cut to size."]), Model([("delegate", {"task": "Cut."}), "The joiner did it."])
-    joiner = Agent(pydantic_model(inner), toolsets=[SkillsToolset(found, only=["carpentry"], preload=["carpentry"])])
-    foreman = Agent(pydantic_model(outer), toolsets=[SkillsToolset(found)])
-
-    @foreman.tool_plain
-    async def delegate(task: str) -> str:
-        return (await joiner.run(task)).output
-
-    assert asyncio.run(foreman.run("I need a plank.")).output == "The joiner did it."
-    assert (inner.shown[0].count(), outer.shown[1].count()) == (1, 0)
-    assert "knots" in outer.shown[0].system
-    assert "knots" not in inner.shown[0].system
 
 
 def test_a_streamed_run_is_shown_the_same(world: World) -> None:

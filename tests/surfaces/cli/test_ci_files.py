@@ -76,7 +76,9 @@ def action(world: World, tmp_path: Path) -> Action:
 
 
 @pytest.mark.system
-def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: World, action: Action) -> None:
+def test_the_action_fails_or_passes_with_the_skills_and_no_input_is_ever_a_command(
+    world: World, action: Action
+) -> None:
     world.skill(".agents/skills/good", description=GOOD)
     assert action(hosts="codex gemini-cli") == 0
     assert (action.sarif("validate"), action.sarif("check")) == ([], [])
@@ -85,37 +87,17 @@ def test_the_action_fails_or_passes_with_the_skills_and_leaves_sarif(world: Worl
     assert "::error::metier check" in action.log
     assert "::error::metier validate" in action.log
     assert (action.sarif("validate"), action.sarif("check")) == (["description-placeholder"], ["host-elsewhere"])
-
-
-EVIL = "$(touch pwned) `touch pwned`; touch pwned #\n--help\n'\"; touch pwned; \"'\n*"
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("inputs", [{"paths": EVIL}, {"hosts": EVIL, "strict": EVIL}], ids=["paths", "others"])
-def test_no_input_is_ever_a_command_or_an_option(world: World, action: Action, inputs: dict[str, str]) -> None:
-    world.skill("good", description="TODO")
-    code = action(**inputs)
-    assert not (world.project / "pwned").exists()
-    assert (code, "Usage:" in action.log) == (2, False)
+    evil = "$(touch pwned) `touch pwned`; touch pwned #\n--help\n'\"; touch pwned; \"'\n*"
+    for inputs in ({"paths": evil}, {"hosts": evil, "strict": evil}):
+        assert (action(**inputs), "Usage:" in action.log) == (2, False)
+        assert not (world.project / "pwned").exists()
 
 
 def test_expressions_stand_only_where_no_shell_reads_them() -> None:
-    action = read("action.yml")
-    steps = action["runs"]["steps"]
-    assert action["runs"]["using"] == "composite"
-    assert [step.get("name", step.get("uses")) for step in steps[1:]] == [
-        "Install Metier",
-        "Validate",
-        "Check",
-        "Upload",
-        "Result",
-    ]
-    for step in steps:
+    for step in read("action.yml")["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
         assert ("run" in step) == ("shell" in step) != ("uses" in step)
         assert re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step.get("uses", "a/b@v1"))
-    assert steps[4]["uses"].startswith("github/codeql-action/upload-sarif@")
-    assert all(given["description"] and isinstance(given["default"], str) for given in action["inputs"].values())
 
 
 # --- pre-commit ---
@@ -132,7 +114,8 @@ def hook(world: World, name: str, files: list[str], *arguments: str) -> subproce
 
 
 @pytest.mark.system
-def test_the_hook_validates_the_skills_of_the_changed_files(world: World) -> None:
+def test_the_hooks_check_the_changed_files_and_the_hosts_of_the_configuration(world: World) -> None:
+    assert {given["language"] for given in read(".pre-commit-hooks.yaml")} == {"python"}, "pre-commit installs it"
     world.skill("skills/good", description=GOOD, body="[a](references/a.md)", files={"references/a.md": ""})
     world.skill("skills/bad", description="TODO", files={"scripts/x.py": ""})
     (world.project / "README.md").write_text("x")
@@ -142,18 +125,8 @@ def test_the_hook_validates_the_skills_of_the_changed_files(world: World) -> Non
     assert (failed.returncode, "description-placeholder" in failed.stdout) == (1, True)
     assert hook(world, "metier-validate", ["README.md"], "--ascii").stdout == "0 checked, 0 invalid\n"
 
-
-@pytest.mark.system
-def test_the_hook_checks_the_hosts_of_the_configuration(world: World) -> None:
     world.skill(".agents/skills/good")
     assert hook(world, "metier-check", [".agents/skills/good/SKILL.md"]).returncode == 0
     (world.project / "pyproject.toml").write_text('[tool.metier]\ncheck.hosts = ["claude-code"]\n')
     failed = hook(world, "metier-check", ["pyproject.toml"])
     assert (failed.returncode, "failed: claude-code does not find" in failed.stderr) == (1, True)
-
-
-def test_the_hooks_have_the_keys_that_pre_commit_needs() -> None:
-    for given in read(".pre-commit-hooks.yaml"):
-        assert given.keys() >= {"id", "name", "description", "entry", "language"}
-        assert given["language"] == "python", "pre-commit installs the package itself"
-        re.compile(given.get("files", ""))

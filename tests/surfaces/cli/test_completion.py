@@ -13,17 +13,16 @@ import pytest
 
 import parts
 from calling import Run
-from metier.catalog import frontmatter
 from patience import PATIENCE
 from worlds import World
 
-SET_UP = {
-    "bash": ["bash", "--norc", "--noprofile", "-i"],
-    "zsh": ["zsh", "-f", "-i"],
-}
-READY = {
-    "bash": "PS1='> '; bind 'set enable-bracketed-paste off' 2>/dev/null",
-    "zsh": "PS1='> '; unsetopt zle_bracketed_paste prompt_cr prompt_sp; autoload -Uz compinit; compinit -u -D",
+SHELLS = {
+    # the command, and what makes it ready
+    "bash": ("bash --norc --noprofile -i", "PS1='> '; bind 'set enable-bracketed-paste off' 2>/dev/null"),
+    "zsh": (
+        "zsh -f -i",
+        "PS1='> '; unsetopt zle_bracketed_paste prompt_cr prompt_sp; autoload -Uz compinit; compinit -u -D",
+    ),
 }
 KEYS = [
     # the typed line, and its words after the Tab key
@@ -68,54 +67,41 @@ class Terminal:
 
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+        line = [sys.executable, "-c", code, *command]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *command],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            line, cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        self.seen = ""
-        self.asked = 0
-
-    def press(self, keys: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(keys.encode())
-        self.process.stdin.flush()
+        assert self.process.stdout is not None
+        self.keys, self.output, self.asked = self.process.stdin, self.process.stdout, 0
 
     def ask(self, line: str) -> str:
         """Run a line, and return everything that is printed until it has ended."""
         self.asked += 1
-        before = len(self.seen)
-        self.press(f"{line}; echo end-$((1000 + {self.asked}))\n")
-        self.wait_for(f"end-{1000 + self.asked}", before)
-        return self.seen[before:]
-
-    def wait_for(self, text: str, start: int) -> None:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.seen[start:]:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
-            assert data, f"{text!r} never came: {self.seen[start:]!r}"
-            self.seen += data.decode(errors="replace")
+        self.keys.write(f"{line}; echo end-$((1000 + {self.asked}))\n".encode())
+        self.keys.flush()
+        seen, deadline = "", time.monotonic() + PATIENCE
+        while f"end-{1000 + self.asked}" not in seen:
+            ready, _, _ = select.select([self.output], [], [], max(0, deadline - time.monotonic()))
+            data = os.read(self.output.fileno(), 65536) if ready else b""
+            assert data, f"it never ended: {seen!r}"
+            seen += data.decode(errors="replace")
+        return seen
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
+        self.keys.close()
         self.process.kill()
         self.process.wait()
-        self.process.stdout.close()
+        self.output.close()
 
 
-@pytest.fixture(params=["bash", "zsh"])
+@pytest.fixture(params=list(SHELLS))
 def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[str, str]) -> Iterator[Terminal]:
     parts.require(request.param)
-    shell = Terminal(SET_UP[request.param], skilled.project, surroundings)
+    command, ready = SHELLS[request.param]
+    shell = Terminal(command.split(), skilled.project, surroundings)
     try:
-        shell.ask(READY[request.param])
+        shell.ask(ready)
         shell.ask(f'eval "$(metier completion {request.param})"')
         yield shell
     finally:
@@ -171,58 +157,41 @@ def complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> Complete:
 
 
 def test_names_come_from_the_place_and_the_options_of_the_line(skilled: World, complete: Complete) -> None:
-    assert complete("metier show ") == ["release-notes", "triage"]
-    assert complete("metier --cwd more show ") == ["release-notes", "triage"], "the folder is in the same project"
-    assert complete("metier --profile claude-code show ") == []
-    assert complete("metier show --skills more ") == ["from-more", "release-notes", "triage"]
-    assert complete("metier enable tr") == ["triage"]
-    assert complete("metier profiles o") == ["omp", "opencode"]
-    assert complete("metier check --host g") == ["gemini-cli", "goose"]
-    assert complete("metier run release-notes ") == ["scripts/notes.py"], "only scripts"
-
-
-def test_where_something_is_wrong_nothing_is_offered_and_nothing_said(world: World, complete: Complete) -> None:
-    assert complete("metier --profile nowhere show ") == []
-    assert complete("metier --cwd /nowhere show ") == []
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/config.toml").write_text("broken = = ")
+    for line, names in {
+        "show ": "release-notes triage",
+        "--cwd more show ": "release-notes triage",  # the folder is in the same project
+        "--profile claude-code show ": "",
+        "show --skills more ": "from-more release-notes triage",
+        "enable tr": "triage",
+        "profiles o": "omp opencode",
+        "check --host g": "gemini-cli goose",
+        "run release-notes ": "scripts/notes.py",  # only scripts
+        "--profile nowhere show ": "",
+        "--cwd /nowhere show ": "",
+        "read nothing ": "",
+    }.items():
+        assert complete(f"metier {line}") == names.split(), line
+    (skilled.project / ".metier").mkdir()
+    (skilled.project / ".metier/config.toml").write_text("broken = = ")
     assert complete("metier show ") == []
-    assert complete("metier read nothing ") == []
 
 
-@pytest.mark.parametrize("name", ["x;touch y", "$(id)", "a b", "`id`", "x*", "-rf", "a'b", "x|y", "x>y", "~x", "!x"])
-def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, complete: Complete, name: str) -> None:
+def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, complete: Complete) -> None:
     world.skill(".agents/skills/good")
-    world.skill(".agents/skills/bad", name=name)
-    odd = f"references/{name}.md" if name != "-rf" else "-rf"
-    world.skill(".agents/skills/files", files={odd: "", "references/ok.md": ""})
+    files: dict[str, str | bytes] = {"references/ok.md": "", "-rf": ""}
+    for number, name in enumerate(("x;touch y", "$(id)", "a b", "`id`", "x*", "-rf", "a'b", "x|y", "x>y", "~x", "!x")):
+        world.skill(f".agents/skills/bad-{number}", name=name)
+        files.update({f"references/{name}.md": ""} if name != "-rf" else {})
+    world.skill(".agents/skills/files", files=files)
     assert complete("metier --profile omp show ") == ["files", "good"]
     assert complete("metier read files ") == ["references/ok.md"]
-
-
-def test_names_are_taken_from_the_cache_when_nothing_changed(
-    skilled: World, complete: Complete, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while skilled.discover().parsed:
-        assert time.monotonic() < deadline, "the files never settle"
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("a file was read")
-
-    monkeypatch.setattr(frontmatter, "parse", never)
-    assert complete(f"metier --home {skilled.home} show ") == ["release-notes", "triage"]
 
 
 # --- the command ---
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_the_script_of_the_shell(run: Run, shell: str) -> None:
-    result = run("completion", shell)
-    assert (result.code, result.err) == (0, "")
-    assert f"_METIER_COMPLETE={shell}_complete" in result.out
-
-
-def test_completion_of_another_shell_is_a_wrong_usage(run: Run) -> None:
+def test_completion_prints_the_script_of_each_shell_it_knows(run: Run) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        result = run("completion", shell)
+        assert (result.code, result.err, f"_METIER_COMPLETE={shell}_complete" in result.out) == (0, "", True)
     assert run("completion", "tcsh").code == 2

@@ -31,25 +31,25 @@ def skill(world: World) -> World:
 def test_doctor_says_what_a_skill_lacks_and_the_way_out(
     skill: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = skill.home / "bin"
-    folder.mkdir()
-    (folder / "own-program").write_text("#!/bin/sh\n")
-    (folder / "own-program").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    own = skill.home / "bin/own-program"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
     result = run("doctor", "fetcher", "--json")
-    needs = {(need["kind"], need["name"]): need for need in result.json["needs"]}
-    states = {key: need["state"] for key, need in needs.items()}
+    needs = {f"{need['kind']} {need['name']}": need for need in result.json["needs"]}
     assert (result.code, result.json["ready"]) == (1, False)
-    assert states[("program", "cat")] == "here"
-    assert states[("program", "no-such-program")] == "missing"
-    assert states[("program", "own-program")] == "hidden"
-    assert f"it is at {folder}/own-program, which a sandbox does not see" in needs["program", "own-program"]["help"]
-    assert states[("secret", "EXAMPLE_TOKEN")] == "not-given"
-    assert needs["secret", "EXAMPLE_TOKEN"]["help"] == "give it with `metier secret allow EXAMPLE_TOKEN fetcher`"
-    assert states[("package", "numpy>=2")] == "wanted"
-    assert states[("interpreter", "python")] == "here"
-    assert "scripts/table.json" not in result.out
-    assert ("program", "curl") not in needs, "only what is declared counts"
+    assert {name: need["state"] for name, need in needs.items()}.items() >= {
+        "program cat": "here",
+        "program no-such-program": "missing",
+        "program own-program": "hidden",
+        "secret EXAMPLE_TOKEN": "not-given",
+        "package numpy>=2": "wanted",
+        "interpreter python": "here",
+    }.items()
+    assert f"it is at {own}, which a sandbox does not see" in needs["program own-program"]["help"]
+    assert needs["secret EXAMPLE_TOKEN"]["help"] == "give it with `metier secret allow EXAMPLE_TOKEN fetcher`"
+    assert "program curl" not in needs, "only what is declared counts"
     run("secret", "remove", "EXAMPLE_TOKEN")
     shown = run("doctor", "fetcher")
     assert "EXAMPLE_TOKEN: set it with `metier secret set EXAMPLE_TOKEN`, and give it with" in shown.out

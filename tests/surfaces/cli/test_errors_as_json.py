@@ -16,6 +16,7 @@ from calling import Run
 from forking import METIER
 from metier.surfaces.cli import cli, failure, main, registry
 from piping import reading
+from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 
@@ -36,26 +37,24 @@ def assert_warning(line: Any) -> None:
     assert [*line["warning"]] == ["message"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["serch"], "Error: there is no command 'serch'. Did you mean search?"),
-        (["Lst"], "Did you mean list?"),
-        (["rep"], "Did you mean replay?"),
-        (["ls"], "there is no command 'ls'; use `metier list`."),
-        (["rm", "pdf"], "use `metier disable`, or delete the folder of the skill."),
-        (["add", "./pdf"], "use `metier install`."),
-        (["cat", "pdf"], "use `metier read NAME FILE`."),
-        (["session", "store", "stat"], "Did you mean stats?"),
-        (["policy", "xyz"], "there is no command 'xyz'. Commands: explain, list, revoke, show."),
-        (["help", "serch"], "Did you mean search?"),
-        (["list", "--al"], "'--all'"),
-    ],
-)
-def test_a_wrong_command_is_answered_with_the_right_one(run: Run, arguments: list[str], says: str) -> None:
-    result = run(*arguments)
-    assert (result.code, result.out) == (2, "")
-    assert says in result.err.splitlines()[-1]
+WRONG = {
+    "serch": "Error: there is no command 'serch'. Did you mean search?",
+    "Lst": "Did you mean list?",
+    "rep": "Did you mean replay?",
+    "ls": "there is no command 'ls'; use `metier list`.",
+    "rm pdf": "use `metier disable`, or delete the folder of the skill.",
+    "session store stat": "Did you mean stats?",
+    "policy xyz": "there is no command 'xyz'. Commands: explain, list, revoke, show.",
+    "help serch": "Did you mean search?",
+    "list --al": "'--all'",
+}
+
+
+def test_a_wrong_command_is_answered_with_the_right_one(run: Run) -> None:
+    for line, says in WRONG.items():
+        result = run(*line.split())
+        assert (result.code, result.out) == (2, ""), line
+        assert says in result.err.splitlines()[-1], line
 
 
 def test_what_is_suggested_exists() -> None:
@@ -75,59 +74,45 @@ def test_what_is_suggested_exists() -> None:
                 assert word.isupper() or word in known or word == "pinned", said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "exit_code", "data"),
-    [
-        (["serch"], "USAGE", 2, {}),
-        (["list", "--nope"], "USAGE", 2, {}),
-        (["show"], "USAGE", 2, {}),
-        (["session", "store"], "USAGE", 2, {}),
-        (["enable", "pdf", "--mode", "loud"], "USAGE", 2, {}),
-        (["list", "--profile", "nope"], "INVALID_PARAM", 2, {}),
-        (["list", "--cwd", "/no"], "INVALID_PARAM", 2, {}),
-        (["load", "--session", "a\nb"], "INVALID_PARAM", 2, {"key": "--session"}),
-        (["show", "pfd"], "NOT_FOUND", 1, {"wanted": "pfd", "close": ["pdf"]}),
-        (["read", "pdf", "../../x"], "ACCESS_DENIED", 1, {"path": "../../x"}),
-        (["read", "pdf", "nope.md"], "NOT_FOUND", 1, {"path": "nope.md", "reason": "not-found"}),
-        (["show", ".agents/skills/broken/SKILL.md"], "INVALID_SKILL", 1, {}),
-        (["validate", ".git"], "NOT_FOUND", 1, {}),
-        (["new", "pdf"], "CONFLICT", 1, {}),
-        (["run", "pdf", "scripts/fill.py"], "ACCESS_DENIED", 3, {"tool": "skill_run", "skill": "pdf"}),
-        (["replay", "nope"], "NOT_FOUND", 1, {}),
-        (["session", "call", "skill_load", "{"], "INVALID_PARAM", 2, {"key": "arguments"}),
-        (["install", ".agents/skills/pdf", "--replace", "--lenient"], "INVALID_PARAM", 2, {"key": "--yes"}),
-        (["install", "/nowhere", "--yes"], "INSTALL_REFUSED", 1, {}),
-        (
-            ["session", "store", "stats", "--store", "sqlite:/dev/null/x"],
-            "STORE_UNAVAILABLE",
-            4,
-            {"reason": "unopenable"},
-        ),
-        (["session", "store", "import", "nope.jsonl"], "USAGE", 2, {}),
-        (["pick", "--plain"], "CANCELLED", 1, {}),
-    ],
-)
-def test_with_json_an_error_is_one_object_on_stderr(
-    mixed: World,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: str,
-    exit_code: int,
-    data: dict[str, Any],
-) -> None:
-    config = mixed.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_run" }]\n')
+ERRORS: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("serch", "USAGE", 2, {}),
+    ("list --nope", "USAGE", 2, {}),
+    ("show", "USAGE", 2, {}),
+    ("session store", "USAGE", 2, {}),
+    ("profiles a b", "USAGE", 2, {}),
+    ("enable pdf --mode loud", "USAGE", 2, {}),
+    ("list --profile nope", "INVALID_PARAM", 2, {}),
+    ("list --profile ./nope.toml", "INVALID_PARAM", 2, {}),
+    ("list --skills nowhere", "INVALID_PARAM", 2, {}),
+    ("list --cwd /no", "INVALID_PARAM", 2, {}),
+    ("load --session a\x7fb", "INVALID_PARAM", 2, {"key": "--session"}),
+    ("show pfd", "NOT_FOUND", 1, {"wanted": "pfd", "close": ["pdf"]}),
+    ("read pdf ../../x", "ACCESS_DENIED", 1, {"path": "../../x"}),
+    ("read pdf nope.md", "NOT_FOUND", 1, {"path": "nope.md", "reason": "not-found"}),
+    ("show .agents/skills/broken/SKILL.md", "INVALID_SKILL", 1, {}),
+    ("validate .git", "NOT_FOUND", 1, {}),
+    ("new pdf", "CONFLICT", 1, {}),
+    ("run pdf scripts/fill.py", "ACCESS_DENIED", 3, {"tool": "skill_run", "skill": "pdf"}),
+    ("replay nope", "NOT_FOUND", 1, {}),
+    ("session call skill_load {", "INVALID_PARAM", 2, {"key": "arguments"}),
+    ("install .agents/skills/pdf --replace --lenient", "INVALID_PARAM", 2, {"key": "--yes"}),
+    ("install /nowhere --yes", "INSTALL_REFUSED", 1, {}),
+    ("session store stats --store sqlite:/dev/null/x", "STORE_UNAVAILABLE", 4, {"reason": "unopenable"}),
+    ("session store import nope.jsonl", "USAGE", 2, {}),
+    ("pick --plain", "CANCELLED", 1, {}),
+]
+
+
+def test_with_json_an_error_is_one_object_on_stderr(mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    user_config(mixed, '[permissions]\ndeny = [{ tool = "skill_run" }]\n')
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    for line in (["--json", *arguments], [*arguments, "--json"]):
-        result = run(*line)
-        assert result.out == ""
-        said = result.err.split("> ")[-1]  # the dialogue of `pick` goes before it
-        told = error(said)
-        assert (told["code"], told["exit_code"], result.code) == (code, exit_code, exit_code), told
-        assert told["message"]
-        assert data.items() <= told.items()
+    for line, code, exit_code, data in ERRORS:
+        for words in (["--json", *line.split()], [*line.split(), "--json"]):
+            result = run(*words)
+            told = error(result.err.split("> ")[-1])  # the dialogue of `pick` goes before it
+            got = (result.out, told["code"], told["exit_code"], result.code, bool(told["message"]))
+            assert got == ("", code, exit_code, exit_code, True), (words, told)
+            assert data.items() <= told.items(), words
 
 
 def test_json_that_is_not_an_option_of_metier_does_not_count(mixed: World, run: Run) -> None:
@@ -145,24 +130,33 @@ def test_warnings_are_objects_too(mixed: World, run: Run, monkeypatch: pytest.Mo
     assert "events are not kept" in line
 
 
-def test_a_missing_extra_and_a_bug_are_objects(
-    mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_extra_is_an_object(mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("textual", "textual.app"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "metier.surfaces.tui.screen", raising=False)
     told = error(run("pick", "--json").err)
     assert (told["code"], told["exit_code"], told["install"]) == ("MISSING_EXTRA", 4, "pip install 'metier[tui]'")
 
-    def fail(*_: object) -> None:
+
+def test_a_bug_is_one_line_or_object_unless_more_is_asked_for(
+    mixed: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(cli, "invoke", fail)
-    monkeypatch.setattr(sys, "argv", ["metier", "list", "--json"])
-    with pytest.raises(SystemExit) as stop:
+    said: list[str] = []
+    for line in (["list"], ["list", "--json"]):
+        monkeypatch.setattr(sys, "argv", ["metier", *line])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 1
+        said.append(capsys.readouterr().err)
+    assert said[0] == "metier: this is a bug: ZeroDivisionError: oh (METIER_DEBUG=1 shows more)\n"
+    assert error(said[1])["code"] == "INTERNAL_ERROR"
+    monkeypatch.setenv("METIER_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
         main()
-    told = error(capsys.readouterr().err)
-    assert (stop.value.code, told["code"]) == (1, "INTERNAL_ERROR")
 
 
 def test_every_code_and_exit_code_is_explained(run: Run) -> None:
@@ -180,23 +174,12 @@ def test_every_code_and_exit_code_is_explained(run: Run) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path: Path) -> None:
+    where: dict[str, Any] = {"cwd": mixed.project, "env": {"HOME": str(mixed.home), "PYTHONPATH": ":".join(sys.path)}}
+    command = [*METIER, "events", "--follow", *options]
     with (tmp_path / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [*METIER, "events", "--follow", *options],
-            cwd=mixed.project,
-            env={"HOME": str(mixed.home), "PYTHONPATH": ":".join(sys.path)},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, **where)
         lines = reading(process.stdout)
-        subprocess.run(
-            [*METIER, "load", "pdf"],
-            cwd=mixed.project,
-            env={"HOME": str(mixed.home), "PYTHONPATH": ":".join(sys.path)},
-            check=True,
-            capture_output=True,
-        )
+        subprocess.run([*METIER, "load", "pdf"], check=True, capture_output=True, **where)
         lines.get()  # it follows
         process.send_signal(signal.SIGINT)
         assert process.wait() == failure.INTERRUPTED
@@ -205,37 +188,16 @@ def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "arguments", ["list", "list --json", "search word", "prompt", "--help", "events --follow", "session store export"]
-)
-def test_a_gone_reader_ends_a_command_quietly(world: World, arguments: str) -> None:
+def test_a_gone_reader_ends_a_command_quietly(world: World) -> None:
     for number in range(200):
         world.skill(f".agents/skills/s{number}", description=f"{number} " + "word " * 200)
     env = {"HOME": str(world.home), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
-    if arguments.startswith(("events", "session")):
-        subprocess.run([*METIER, "load", "s1", "-q"], cwd=world.project, env=env, check=True, capture_output=True)
-    # Nobody reads the pipe when the command starts: `head` may take a short output whole before it ends.
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as pipe:
-        ended = subprocess.run(
-            [*METIER, *arguments.split()],
-            cwd=world.project,
-            env=env,
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert (ended.stderr, ended.returncode) == (b"", failure.READER_GONE)
-
-
-@pytest.mark.system
-def test_a_listing_longer_than_the_pipe_ends_with_head(world: World, tmp_path: Path) -> None:
-    for number in range(200):
-        world.skill(f".agents/skills/s{number}", description=f"{number} " + "word " * 200)
-    metier = " ".join(f"'{part}'" for part in METIER)
-    line = f"{{ {metier} list --json 2>{tmp_path}/errors; echo $? >{tmp_path}/code; }} | head -c 1 >{tmp_path}/seen"
-    env = {"HOME": str(world.home), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
-    subprocess.run(["sh", "-c", line], cwd=world.project, env=env, check=True)
-    assert (tmp_path / "errors").read_text() == ""
-    assert int((tmp_path / "code").read_text()) == failure.READER_GONE
+    subprocess.run([*METIER, "load", "s1", "-q"], cwd=world.project, env=env, check=True, capture_output=True)
+    for line in ("list", "list --json", "--help", "events --follow", "session store export"):
+        # Nobody reads the pipe when the command starts: `head` may take a short output whole before it ends.
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "wb") as pipe:
+            command = [*METIER, *line.split()]
+            done = subprocess.run(command, cwd=world.project, env=env, stdout=pipe, stderr=subprocess.PIPE)
+        assert (done.stderr, done.returncode) == (b"", failure.READER_GONE), line

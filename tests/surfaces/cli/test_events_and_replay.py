@@ -7,13 +7,15 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 import forking
+from calling import caller
 from metier.record.state import fold
-from metier.record.store import Frame, canonical, open_store
+from metier.record.store import canonical, open_store
 from metier.surfaces.cli import cli
 from worlds import World
 
@@ -57,64 +59,45 @@ def test_the_trail_is_kept_in_the_data_folder_and_shown_as_json_lines(world: Wor
     assert {json.loads(line)["surface"] for line in lines if "surface" in json.loads(line)} == {"cli"}
 
 
-@pytest.mark.system
-def test_the_data_folder_follows_the_desktop_standard(world: World, run: Run, tmp_path: Path) -> None:
-    done = process(world, "load", "one", XDG_DATA_HOME=str(tmp_path / "data"))
-    assert done.returncode == 0
+def test_the_data_folder_follows_the_desktop_standard(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(world.project)
+    assert CliRunner().invoke(cli, ["load", "one"]).exit_code == 0
     assert (tmp_path / "data/metier/metier.db").exists()
     assert not default_store(world).exists()
 
 
-@pytest.mark.parametrize(
-    ("filters", "kinds"),
-    [
-        (("--type", "skill_loaded"), ["skill_loaded"] * 2),
-        (("--type", "skill_loaded", "--limit", "1"), ["skill_loaded"]),
-        (("--type", "skill_loaded", "--type", "skill_resource_read"), ["skill_loaded", "skill_loaded"]),
-        (
-            ("--session", "s"),
-            [
-                "session_started",
-                "skill_catalog_updated",
-                "session_called",
-                "skill_loaded",
-                "skill_invoked",
-                "session_returned",
-            ],
-        ),
-        (("--session", "s", "--type", "skill_loaded"), ["skill_loaded"]),
-        (("--type", "none"), []),
-        (("--limit", "2"), ["skill_invoked", "session_returned"]),
-    ],
-)
-def test_events_are_filtered_by_type_session_and_number(run: Run, filters: tuple[str, ...], kinds: list[str]) -> None:
+def test_events_are_filtered_by_type_session_and_number(run: Run) -> None:
     run("load", "two")
     run("load", "one", "--session", "s")
-    lines = run("events", "--json", *filters).stdout.splitlines()
-    assert [json.loads(line)["type"] for line in lines] == kinds
+    of_one = "session_started skill_catalog_updated session_called skill_loaded skill_invoked session_returned"
+    for filters, kinds in {
+        "--type skill_loaded": "skill_loaded skill_loaded",
+        "--type skill_loaded --limit 1": "skill_loaded",
+        "--type skill_loaded --type skill_invoked --session s": "skill_loaded skill_invoked",
+        "--session s": of_one,
+        "--type none": "",
+        "--limit 2": "skill_invoked session_returned",
+    }.items():
+        lines = run("events", "--json", *filters.split()).stdout.splitlines()
+        assert [json.loads(line)["type"] for line in lines] == kinds.split(), filters
 
 
 def test_people_see_a_line_for_each_event_without_digests(run: Run, world: World) -> None:
+    empty = run("events")
+    assert (empty.exit_code, empty.stdout, "no events yet" in empty.stderr) == (0, "", True)
+    assert run("events", "-q").stderr == ""
     run("load", "one", "--args", "\x1b[31mred " + "long " * 60, "--session", "s")
     run("read", "one", "../x", "--session", "s")
     shown = run("events").stdout
     lines = shown.splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d +\d+  \w|\d{4}-", line) for line in lines)
     assert "long " * 60 in shown, "a pipe gets everything"
-    assert "\x1b" not in shown
-    assert "sha256:" not in shown
-    assert lines[0].endswith("session s")
-    assert [line.split()[2] for line in lines[1:4]] == ["session_started", "skill_catalog_updated", "session_called"]
-    assert any("skill_loaded           one, path=" in line for line in lines)
+    assert not any(hidden in shown for hidden in ("\x1b", "sha256:"))
+    assert [line.endswith("session s") for line in lines].count(True) == 1
     assert any("skill_resource_refused one, path=../x, reason=traversal" in line for line in lines)
-    assert len([line for line in lines if "session s" in line]) == 1
-
-
-def test_an_empty_trail_says_so_beside_the_answer(run: Run) -> None:
-    done = run("events")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert "no events yet" in done.stderr
-    assert run("events", "-q").stderr == ""
 
 
 @pytest.mark.system
@@ -150,24 +133,15 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
 @pytest.mark.system
 @pytest.mark.behaviour("C-074", "C-076")
 def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
-    answers = [json.loads(process(world, "load", "one", "--session", "s", "--json").stdout) for _ in range(2)]
-    assert [answer["already_loaded"] for answer in answers] == [False, True]
-    assert answers[0]["ref"] in answers[1]["text"]
-    other = json.loads(process(world, "load", "one", "--session", "other", "--json").stdout)
-    assert other["already_loaded"] is False
-    text = json.loads(
-        process(
-            world,
-            "session",
-            "call",
-            "skill_output",
-            json.dumps({"ref": answers[0]["ref"]}),
-            "--session",
-            "s",
-            "--json",
-        ).stdout
-    )
-    assert text["text"] == answers[0]["text"]
+    def loaded(session: str) -> dict[str, Any]:
+        return json.loads(process(world, "load", "one", "--session", session, "--json").stdout)
+
+    first, again, other = loaded("s"), loaded("s"), loaded("other")
+    assert [answer["already_loaded"] for answer in (first, again, other)] == [False, True, False]
+    assert first["ref"] in again["text"]
+    wanted = json.dumps({"ref": first["ref"]})
+    text = json.loads(process(world, "session", "call", "skill_output", wanted, "--session", "s", "--json").stdout)
+    assert text["text"] == first["text"]
     lines = run("events", "--session", "s", "--json").stdout.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(len(lines)))
     assert run("replay", "s").stdout.endswith("identical, byte for byte\n")
@@ -176,23 +150,16 @@ def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
 @pytest.mark.system
 @pytest.mark.behaviour("K-059", "K-060", "K-063")
 def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies(world: World, run: Run) -> None:
-    world.skill(".skills/b", body="BODY-MARKER")
-    world.skill(".skills/a", body="BODY-MARKER")
+    for name in ("b", "a"):
+        world.skill(f".skills/{name}", body="BODY-MARKER")
     given = ("--profile", "remcochat", "--session", "chat")
     for name in ("b", "a", "b"):
-        done = process(
-            world,
-            "session",
-            "call",
-            "skills.activate",
-            json.dumps({"name": name}),
-            *given,
-            METIER_ENABLED="true",
-        )
+        words = ("session", "call", "skills.activate", json.dumps({"name": name}), *given)
+        done = process(world, *words, METIER_ENABLED="true")
         assert done.returncode == 0, done.stderr
     with open_store(str(default_store(world))) as store:
         frames = store.read("chat")
-    assert read_names(frames) == ["b", "a"]
+    assert list(fold(frames).activated) == ["b", "a"]
     assert "BODY-MARKER" not in str(frames)
     prompt = process(world, "prompt", "--full", *given, METIER_ENABLED="true").stdout
     assert prompt.index("b") < prompt.rindex("a")
@@ -200,116 +167,69 @@ def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies
     assert len(fresh) < len(prompt)
 
 
-def read_names(frames: list[Frame]) -> list[str]:
-    return list(fold(frames).activated)
-
-
 # --- the store ---
 
 
-def test_stats_count_and_list_the_latest_sessions(run: Run) -> None:
+def test_sessions_are_counted_moved_and_pruned_whole(run: Run, tmp_path: Path) -> None:
+    def stats(*place: str) -> dict[str, Any]:
+        return json.loads(run("session", "store", "stats", "--json", *place).stdout)
+
     run("load", "one", "--session", "a")
     run("load", "two", "--session", "b")
-    stats = json.loads(run("session", "store", "stats", "--json").stdout)
-    assert stats["sessions"] == 2
-    assert stats["events"] == 12
-    assert [one["id"] for one in stats["latest"]] == ["b", "a"]
+    assert (stats()["sessions"], stats()["events"], [one["id"] for one in stats()["latest"]]) == (2, 12, ["b", "a"])
     shown = run("session", "store", "stats").stdout
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("location"))
-    assert "SESSION" in shown
 
-
-def test_export_and_import_move_a_session_whole(run: Run, tmp_path: Path) -> None:
-    run("load", "one", "--session", "a")
-    run("load", "two", "--session", "b")
     exported = run("session", "store", "export", "--session", "a").stdout
     there = ("--store", f"sqlite://{tmp_path}/other.db")
-    first = json.loads(run("session", "store", "import", "--json", *there, input=exported).stdout)
-    again = json.loads(run("session", "store", "import", "--json", *there, input=exported).stdout)
-    assert (first["events"], again["events"]) == (6, 0)
+    broken = "\n".join([*exported.splitlines()[:-2], "{"])
+    assert run("session", "store", "import", *there, input=broken).exit_code == 1
+    assert stats(*there)["events"] == 0
+    for events in (6, 0):
+        done = run("session", "store", "import", "--json", *there, input=exported).stdout
+        assert json.loads(done)["events"] == events
     assert run("session", "store", "export", *there).stdout == exported
     assert run("replay", "a", *there).exit_code == 0
     assert run("events", "--session", "b", "--json", *there).stdout == ""
 
-
-def test_an_import_of_a_broken_file_changes_nothing(run: Run, tmp_path: Path) -> None:
-    run("load", "one", "--session", "a")
-    lines = run("session", "store", "export").stdout.splitlines()
-    there = ("--store", f"sqlite://{tmp_path}/other.db")
-    done = run("session", "store", "import", *there, input="\n".join([*lines[:-2], "{"]))
-    assert done.exit_code == 1
-    assert json.loads(run("session", "store", "stats", "--json", *there).stdout)["events"] == 0
-
-
-def test_prune_removes_old_sessions_whole_and_keeps_those_named(run: Run) -> None:
-    for name in ("a", "b"):
-        run("load", "one", "--session", name)
-    kept = json.loads(run("session", "store", "prune", "--days", "1", "--json").stdout)
-    assert kept["sessions"] == 0
-    gone = json.loads(run("session", "store", "prune", "--days", "0", "--keep", "b", "--json").stdout)
-    assert gone["sessions"] == 1
-    assert [one["id"] for one in json.loads(run("session", "store", "stats", "--json").stdout)["latest"]] == ["b"]
+    for options, gone in (("--days 1", 0), ("--days 0 --keep b", 1)):
+        assert json.loads(run("session", "store", "prune", *options.split(), "--json").stdout)["sessions"] == gone
+    assert [one["id"] for one in stats()["latest"]] == ["b"]
     assert run("replay", "b").exit_code == 0
 
 
 # --- a store that cannot be used ---
 
 
-@pytest.fixture
-def no_store(world: World, run: Run) -> World:
-    """A home whose data folder is a file, so that the store cannot be opened."""
-    (world.home / ".local").write_text("")
-    return world
-
-
-IN_A_SESSION = [
-    ("load", "one"),
-    ("read", "one", "a.md"),
-    ("prompt",),
-    (
-        "session",
-        "tools",
-    ),
-    ("session", "invoke", "/one"),
-    ("session", "call", "skill_load", '{"name": "one"}'),
-]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("arguments", IN_A_SESSION)
-def test_where_a_setting_says_so_a_command_goes_on_with_a_warning(no_store: World, arguments: tuple[str, ...]) -> None:
-    done = process(no_store, *arguments, METIER_STORE_REQUIRED="false")
-    assert done.returncode == 0
-    assert done.stdout
-    assert done.stderr.startswith("warning: events are not kept: ")
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("arguments", "env"),
-    [
-        *((arguments, {}) for arguments in IN_A_SESSION),
-        (("load", "one", "--session", "s"), {"METIER_STORE_REQUIRED": "false"}),
-        (("load", "one", "--store", "/dev/null/x.db"), {"METIER_STORE_REQUIRED": "false"}),
-        (("run", "one", "scripts/x.sh", "--yes"), {}),
-        (("events",), {}),
-        (("replay",), {}),
-        (("session", "store", "stats"), {}),
-    ],
+IN_A_SESSION = (
+    "load one",
+    "read one a.md",
+    "prompt",
+    "session tools",
+    "session invoke /one",
+    'session call skill_load {"name":"one"}',
 )
-def test_what_needs_the_store_stops_with_one_line(
-    no_store: World, arguments: tuple[str, ...], env: dict[str, str]
+NAMED = ("load one --session s", "load one --store /dev/null/x.db")
+"""What the user names is never left out."""
+OF_THE_STORE = ("events", "replay", "session store stats", "run one scripts/x.sh --yes")
+WITHOUT = ("list", "search one", "validate .", "show one")
+
+
+def test_a_store_that_cannot_be_used_stops_what_needs_it_unless_a_setting_says_otherwise(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = process(no_store, *arguments, **env)
-    assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr.startswith("metier: ")
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("arguments", [("list",), ("search", "one"), ("validate", "."), ("show", "one")])
-def test_what_keeps_no_events_needs_no_store(no_store: World, arguments: tuple[str, ...]) -> None:
-    done = process(no_store, *arguments)
-    assert done.returncode == 0
-    assert "events" not in done.stderr
+    (world.home / ".local").write_text("the data folder cannot be created")
+    metier = caller(world, capsys, monkeypatch)
+    for required, stopped, going_on in (
+        ("true", (*IN_A_SESSION, *OF_THE_STORE), WITHOUT),
+        ("false", (*NAMED, *OF_THE_STORE[:3]), (*IN_A_SESSION, *WITHOUT)),
+    ):
+        monkeypatch.setenv("METIER_STORE_REQUIRED", required)
+        for line in stopped:
+            done = metier(*line.split())
+            assert (done.code, done.out, done.err.count("\n")) == (4, "", 1), line
+            assert done.err.startswith("metier: "), line
+        for line in going_on:
+            done = metier(*line.split())
+            assert (done.code, bool(done.out)) == (0, True), line
+            assert done.err.startswith("warning: events are not kept: ") == (line not in WITHOUT), line

@@ -168,12 +168,3 @@ def test_what_is_printed_keeps_its_shape(world: World, mixed: World, run: Run, m
         if json.loads(file.read_text()) != shapes:
             wrong.append(f"{name}: {json.dumps(shapes, sort_keys=True)}")
     assert wrong == []
-
-
-def test_errors_and_warnings_are_objects_in_every_state(world: World, run: Run) -> None:
-    for name in ("show", "load", "read", "validate"):
-        for line in COMMANDS[name]:
-            done = run(*line.split())
-            if done.code:
-                (*_, last) = done.err.splitlines()
-                assert set(json.loads(last)["error"]) >= {"code", "message", "exit_code"}, line

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -84,86 +83,60 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bin:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("host", OWN)
-def test_the_clients_own_command_is_run(host: str, world: World, run: Run, programs: Bin) -> None:
-    program, added, removed = OWN[host]
-    file = programs.program(program, "echo it says so")
-    done = run("mcp", "add", host, "--profile", "codex", "--yes")
-    assert (done.code, programs.heard[2:]) == (0, added)
-    assert f"does this itself: {file} " in done.out
-    shown = run("mcp", "add", host, "--profile", "codex", "--yes", "--json").json
-    assert (shown["command"], shown["ran"]) == ([str(file), *added], True)
-    programs.log.unlink()
-    done = run("mcp", "remove", host, "--yes")
-    assert done.code == 0
-    if removed:
-        assert programs.heard[2:] == removed
-    else:
-        _, _, section, _ = BY_HAND[host]
-        assert done.out == f"Delete {section}.skills from {world.home / BY_HAND[host][0]}.\n"
-        assert not programs.log.exists()
+def test_the_clients_own_command_is_run(world: World, run: Run, programs: Bin) -> None:
+    for host, (program, added, removed) in OWN.items():
+        file = programs.program(program, "echo it says so")
+        done = run("mcp", "add", host, "--profile", "codex", "--yes")
+        assert (done.code, programs.heard[2:]) == (0, added), host
+        assert f"does this itself: {file} " in done.out
+        shown = run("mcp", "add", host, "--profile", "codex", "--yes", "--json").json
+        assert (shown["command"], shown["ran"]) == ([str(file), *added], True)
+        programs.log.unlink()
+        done = run("mcp", "remove", host, "--yes")
+        assert done.code == 0
+        if removed:
+            assert programs.heard[2:] == removed
+        else:
+            own, _, section, _ = BY_HAND[host]
+            assert done.out == f"Delete {section}.skills from {world.home / own}.\n"
+            assert not programs.log.exists()
 
 
-@pytest.mark.parametrize("host", BY_HAND)
 @pytest.mark.parametrize("project", [False, True])
-def test_without_it_a_person_gets_the_entry_and_its_file(
-    host: str, project: bool, world: World, run: Run, programs: Bin
-) -> None:
-    own, theirs, section, entry = BY_HAND[host]
+def test_without_it_a_person_gets_the_entry_and_its_file(project: bool, world: World, run: Run, programs: Bin) -> None:
     given = ["--project"] if project else []
-    shown = run("mcp", "add", host, "--profile", "codex", "--cwd", str(world.project), *given, "--json").json
-    assert (shown["command"], shown["ran"]) == ([], False)
-    assert shown["file"] == str(world.project / theirs if project else world.home / own)
-    data = (tomllib.loads if shown["file"].endswith(".toml") else json.loads)(shown["snippet"])
-    found = data[section]["skills"]
-    line = found["command"] if host == "opencode" else [found["command"], *found["args"]]
-    at = line.index("--cwd")
-    assert (line[:2], sorted([*line[:at], *line[at + 2 :]]), line[at + 1]) == (
-        LINE[:2],
-        sorted(LINE),
-        str(world.project),
-    )
-    assert {key: value for key, value in found.items() if key not in ("command", "args")} == {
-        key: value for key, value in entry.items() if key not in ("command", "args")
-    }
-    done = run("mcp", "add", host, "--profile", "codex", *given)
-    assert done.code == 0
-    assert done.out.startswith(f"Put this into {shown['file']}:\n\n")
-    assert not Path(shown["file"]).exists()
+    for host, (own, theirs, section, entry) in BY_HAND.items():
+        shown = run("mcp", "add", host, "--profile", "codex", "--cwd", str(world.project), *given, "--json").json
+        assert (shown["command"], shown["ran"]) == ([], False), host
+        assert shown["file"] == str(world.project / theirs if project else world.home / own)
+        found = (tomllib.loads if own.endswith(".toml") else json.loads)(shown["snippet"])[section]["skills"]
+        line = found["command"] if host == "opencode" else [found["command"], *found["args"]]
+        at = line.index("--cwd")
+        assert line[at + 1] == str(world.project)
+        assert (line[:2], sorted([*line[:at], *line[at + 2 :]])) == (LINE[:2], sorted(LINE))
+        assert {**found, "command": "", "args": ""} == {**entry, "command": "", "args": ""}
+        done = run("mcp", "add", host, "--profile", "codex", *given)
+        assert (done.code, done.out.startswith(f"Put this into {shown['file']}:\n\n")) == (0, True)
+        assert not Path(shown["file"]).exists()
 
 
 @pytest.mark.system
-def test_a_project_has_its_own_file_and_folder(world: World, run: Run, programs: Bin) -> None:
+def test_the_client_works_in_the_project_with_the_home_that_is_given(
+    world: World, run: Run, programs: Bin, tmp_path: Path
+) -> None:
     programs.program("claude")
     (world.project / "sub").mkdir()
-    done = run("mcp", "add", "claude-code", "--project", "--name", "mine", "--yes", "--cwd", "sub")
+    assert (run("mcp", "add", "claude-code").code, programs.log.exists()) == (2, False), "only --yes runs it"
+    line = ("mcp", "add", "claude-code", "--project", "--name", "mine", "--yes", "--cwd", "sub")
+    done = run(*line, "--home", str(tmp_path / "other"))
     assert done.code == 0
-    assert programs.heard[0] == str(world.project)
+    assert programs.heard[:2] == [str(world.project), str(tmp_path / "other")]
     assert programs.heard[2:7] == ["mcp", "add", "--scope", "project", "mine"]
     assert "Claude Code asks you" in done.out
     assert "paths of this machine" in done.err
-
-
-@pytest.mark.system
-def test_a_home_that_is_given_is_the_clients_too(world: World, run: Run, programs: Bin, tmp_path: Path) -> None:
-    programs.program("codex")
-    assert run("mcp", "add", "codex", "--yes", "--home", str(tmp_path / "other")).code == 0
-    assert programs.heard[1] == str(tmp_path / "other")
-
-
-@pytest.mark.system
-def test_what_the_client_refuses_fails(run: Run, programs: Bin) -> None:
     programs.program("claude", "echo it is there already >&2; exit 7")
-    assert run("mcp", "add", "claude-code", "--yes").code == 1
-    assert run("mcp", "add", "claude-code", "--yes", "--json").json["ran"] is False
-
-
-def test_without_a_terminal_only_yes_runs_it(run: Run, programs: Bin) -> None:
-    programs.program("claude")
-    done = run("mcp", "add", "claude-code")
-    assert done.code == 2
-    assert "pass --yes" in done.err
-    assert not programs.log.exists()
+    assert run(*line).code == 1
+    assert run(*line, "--json").json["ran"] is False
 
 
 def test_a_program_of_the_folder_one_is_in_is_not_run(
@@ -178,10 +151,10 @@ def test_a_program_of_the_folder_one_is_in_is_not_run(
     assert not (world.project / "evil").exists()
 
 
-@pytest.mark.parametrize("name", ["", "-x", "a b", "a;b", "../a", "x" * 65, "a\n"])
-def test_a_name_that_is_none_is_refused(name: str, run: Run, programs: Bin) -> None:
+def test_a_name_that_is_none_is_refused(run: Run, programs: Bin) -> None:
     programs.program("claude")
-    assert run("mcp", "add", "claude-code", "--yes", "--name", name).code == 2
+    for name in ("", "-x", "a b", "a;b", "../a", "x" * 65, "a\n"):
+        assert run("mcp", "add", "claude-code", "--yes", "--name", name).code == 2, name
     assert not programs.log.exists()
 
 
@@ -239,25 +212,21 @@ def test_the_entry_starts_a_server_with_its_options(world: World, run: Run, monk
     assert "Is not offered." not in instructions
 
 
-@pytest.fixture
-def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
-    terminal = Terminal(world, tmp_path / "tmux")
-    yield terminal
-    terminal.close()
-
-
 @pytest.mark.system
 @needs("tmux")
-def test_on_a_terminal_it_asks_and_only_a_yes_runs_it(terminal: Terminal, tmp_path: Path) -> None:
+def test_on_a_terminal_it_asks_and_only_a_yes_runs_it(world: World, tmp_path: Path) -> None:
     programs = Bin(tmp_path / "bin")
     programs.program("codex", "echo added here")
     line = f"PATH={programs.folder}:$PATH"
-    terminal.run(f"{line} metier mcp add codex; echo exit-$?; {line} metier mcp add codex; echo end-$?", rows=60)
-    shown = terminal.until("Run it? [y/N]:")
-    assert "Codex does this itself:" in shown
-    terminal.keys("Enter")
-    assert "nothing was run" in terminal.until("exit-1\nCodex does")
-    assert not programs.log.exists()
-    terminal.keys("-l", "y")
-    terminal.keys("Enter")
-    assert "added here" in terminal.until("end-0")
+    terminal = Terminal(world, tmp_path / "tmux")
+    try:
+        terminal.run(f"{line} metier mcp add codex; echo exit-$?; {line} metier mcp add codex; echo end-$?", rows=60)
+        assert "Codex does this itself:" in terminal.until("Run it? [y/N]:")
+        terminal.keys("Enter")
+        assert "nothing was run" in terminal.until("exit-1\nCodex does")
+        assert not programs.log.exists()
+        terminal.keys("-l", "y")
+        terminal.keys("Enter")
+        assert "added here" in terminal.until("end-0")
+    finally:
+        terminal.close()

@@ -10,6 +10,7 @@ from metier.policy.rules import Rule
 from worlds import World
 
 DIGEST = f"sha256:{'ab' * 32}"
+LONG = "release-notes-of-today"
 
 
 @pytest.fixture
@@ -32,43 +33,20 @@ def file(world: World) -> Path:
 def test_every_rule_in_force_is_listed_with_its_origin(world: World, file: Path, run: Run) -> None:
     shown = run("policy", "list", "--json").json
     assert (shown["policy"], shown["unasked"], len(shown["warnings"])) == ("default", "refuse", 3), "no skill is here"
-    long = "release-notes-of-today"
+    by_user, by_project = str(world.home / ".config/metier/config.toml"), str(world.project / ".metier/config.toml")
+    run_rule, load_rule = Rule("skill_run", LONG, digest=DIGEST), Rule("skill_load", "pdf")
     assert shown["rules"] == [
         {"verdict": "deny", "tool": "skill_load", "skill_name": "bad", "origin": str(file)},
-        {
-            "verdict": "allow",
-            "tool": "skill_read",
-            "path": "references/*",
-            "origin": str(world.home / ".config/metier/config.toml"),
-        },
-        {
-            "verdict": "allow",
-            "tool": "skill_run",
-            "skill_name": long,
-            "digest": DIGEST,
-            "origin": str(file),
-            "id": Rule("skill_run", long, digest=DIGEST).id,
-        },
-        {
-            "verdict": "allow",
-            "tool": "skill_load",
-            "skill_name": "pdf",
-            "origin": str(file),
-            "id": Rule("skill_load", "pdf").id,
-        },
-        {"verdict": "ask", "tool": "skill_load", "origin": str(world.project / ".metier/config.toml")},
+        {"verdict": "allow", "tool": "skill_read", "path": "references/*", "origin": by_user},
+        {"verdict": "allow", **run_rule.as_dict(), "origin": str(file), "id": run_rule.id},
+        {"verdict": "allow", **load_rule.as_dict(), "origin": str(file), "id": load_rule.id},
+        {"verdict": "ask", "tool": "skill_load", "origin": by_project},
     ]
-
-
-def test_the_table_has_short_ids_and_whole_digests_follow_it(world: World, file: Path, run: Run) -> None:
     text = run("policy", "list").out
-    table = text[: text.index("answers: ")]
-    assert "sha256" not in table
-    assert re.search(rf": only {DIGEST}$", text, re.MULTILINE)
-    assert re.search(rf"^{Rule('skill_load', 'pdf').id[:8]} +allow +skill_load +answers +pdf$", text, re.MULTILINE)
-    assert re.search(r"^ +deny +skill_load +answers +bad$", text, re.MULTILINE)
-    assert "\nanswers: ~/.config/metier/permissions.toml\n" in text
-    assert f"\nproject: {world.project}/.metier/config.toml\n" in text
+    assert "sha256" not in text[: text.index("answers: ")]
+    assert re.search(rf": only {DIGEST}$", text, re.MULTILINE), "whole digests follow the table"
+    assert re.search(rf"^{load_rule.id[:8]} +allow +skill_load +answers +pdf$", text, re.MULTILINE)
+    assert f"\nproject: {by_project}\n" in text
 
 
 def test_a_revoked_answer_is_gone_and_nothing_else(world: World, file: Path, run: Run) -> None:
@@ -89,40 +67,36 @@ def test_a_revoked_answer_is_gone_and_nothing_else(world: World, file: Path, run
     assert run("policy", "revoke", "--all").out == "there are no remembered answers\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("0123456789",), "no remembered answer has the id '0123456789' (see `metier policy list`)"),
-        ((), "name the answers to take back (either ID... or --all)"),
-        (("abc", "--all"), "name the answers to take back (either ID... or --all)"),
-        (("",), "no remembered answer has the id ''"),
-    ],
-)
-def test_a_mistake_is_one_line_and_changes_nothing(file: Path, run: Run, arguments: tuple[str, ...], says: str) -> None:
+def test_a_mistake_is_one_line_and_changes_nothing(file: Path, run: Run) -> None:
     before = file.read_text()
-    done = run("policy", "revoke", *arguments)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert says in done.err
+    for arguments, says in (
+        (("0123456789",), "no remembered answer has the id '0123456789'"),
+        (("",), "no remembered answer has the id ''"),
+        ((), "either ID... or --all"),
+        (("abc", "--all"), "either ID... or --all"),
+    ):
+        done = run("policy", "revoke", *arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), arguments
+        assert says in done.err
     assert file.read_text() == before
-
-
-def test_a_broken_file_is_named(file: Path, run: Run) -> None:
     file.write_text("[[allow]\n")
-    for command in (("list",), ("show",), ("revoke", "--all"), ("explain", "skill_load")):
-        done = run("policy", *command)
-        assert done.code == 2
-        assert f"{file}:1: is not TOML" in done.err
+    for line in ("list", "show", "revoke --all", "explain skill_load"):
+        done = run("policy", *line.split())
+        assert (done.code, f"{file}:1: is not TOML" in done.err) == (2, True), line
 
 
 def test_explain_says_what_the_active_skills_of_a_session_leave_usable(world: World, run: Run) -> None:
     world.skill(".agents/skills/reader", allowed_tools="Read")
     run("load", "reader", "--session", "s")
-    assert run("policy", "explain", "Bash").code == 0
-    refused = run("policy", "explain", "Bash", "--session", "s")
-    assert refused.code == 3
-    assert refused.out.startswith("deny: the skill reader is active")
-    assert run("policy", "explain", "skill_run", "--session", "s").code == 3
-    assert run("policy", "explain", "Read", "--session", "s").code == 0
-    assert run("policy", "explain", "skill_load", "--session", "s").code == 0, "skills stay under policy alone"
-    run("session", "end-turn", "--session", "s")
-    assert run("policy", "explain", "Bash", "--session", "s").code == 0
+    of_s = ("--session", "s")
+    for tool, session, code in (
+        ("Bash", (), 0),
+        ("Bash", of_s, 3),
+        ("skill_run", of_s, 3),
+        ("Read", of_s, 0),
+        ("skill_load", of_s, 0),  # skills stay under policy alone
+    ):
+        assert run("policy", "explain", tool, *session).code == code, tool
+    assert run("policy", "explain", "Bash", *of_s).out.startswith("deny: the skill reader is active")
+    run("session", "end-turn", *of_s)
+    assert run("policy", "explain", "Bash", *of_s).code == 0

@@ -17,6 +17,7 @@ from metier.running.sandbox.fake import FakeRunner
 from metier.session.context import Asked, SessionContext, Work
 from metier.session.operations import Run
 from metier.values.results import RunResult
+from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 RUN = ("run", "one", "scripts/x.sh")
@@ -37,30 +38,25 @@ def metier(world: World, tmp_path: Path) -> Metier:
     return call
 
 
-def configure(world: World, rules: str) -> None:
-    file = world.home / ".config/metier/config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"[permissions]\n{rules}\n")
-
-
 @pytest.mark.system
 def test_it_is_refused_with_the_ways_out_and_both_work(world: World, metier: Metier) -> None:
     refused = metier(*RUN)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(ASKS)
-    assert metier(*RUN, "--yes").stdout == "RAN\n"
-    rule = refused.stderr.partition(" with ")[2].strip().removesuffix(")")
-    configure(world, rule)
-    allowed = metier(*RUN)
-    assert (allowed.returncode, allowed.stdout) == (0, "RAN\n")
-
-
-@pytest.mark.system
-def test_nothing_ran_then_by_the_record_either(metier: Metier) -> None:
-    metier(*RUN)
     kinds = {json.loads(line)["type"] for line in metier("events", "--json").stdout.splitlines()}
     assert "session_started" in kinds
-    assert not kinds & {"skill_loaded", "policy_asked", "tool_started"}
+    assert not kinds & {"skill_loaded", "policy_asked", "tool_started"}, "nothing ran by the record either"
+    world.skill("new")
+    for line in (RUN, ("install", "new")):
+        done = metier(*line, "--json")
+        error = json.loads(done.stderr)["error"]
+        assert (done.returncode, error["code"], error["exit_code"], error["key"]) == (2, "INVALID_PARAM", 2, "--yes")
+    assert metier(*RUN, "--stdin", given="y\n").returncode == 2, "standard input for the script is no answer"
+    assert metier(*RUN, "--stdin", "--yes", given="y\n").stdout == "RAN\ny\n"
+    rule = refused.stderr.partition(" with ")[2].strip().removesuffix(")")
+    user_config(world, f"[permissions]\n{rule}\n")
+    allowed = metier(*RUN)
+    assert (allowed.returncode, allowed.stdout) == (0, "RAN\n")
 
 
 def test_what_changes_after_the_check_is_not_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,19 +88,8 @@ def test_what_changes_after_the_check_is_not_run(world: World, monkeypatch: pyte
 
 
 @pytest.mark.system
-def test_a_program_is_told_as_it_is_by_install(world: World, metier: Metier) -> None:
-    world.skill("new")
-    for line in (RUN, ("install", "new")):
-        done = metier(*line, "--json")
-        error = json.loads(done.stderr)["error"]
-        assert (done.returncode, error["code"], error["exit_code"], error["key"]) == (2, "INVALID_PARAM", 2, "--yes")
-        assert error["message"].startswith("there is no terminal to ask for confirmation (pass --yes")
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("rules", "more", "code", "yes"),
-    [
+def test_a_rule_is_an_answer_and_only_yes_stands_in_for_a_person(world: World, metier: Metier) -> None:
+    for rules, more, code, yes in (
         ('allow = [{ tool = "skill_run" }]', (), 0, 0),
         ('allow = [{ tool = "skill_run", skill_name = "one", scope = "user" }]', (), 0, 0),
         ('profile = "full-auto"', (), 0, 0),
@@ -114,21 +99,11 @@ def test_a_program_is_told_as_it_is_by_install(world: World, metier: Metier) -> 
         ('unasked = "allow"', (), 2, 0),
         ('deny = [{ tool = "skill_run" }]', (), 3, 3),
         ('profile = "read-only"', (), 3, 3),
-    ],
-)
-def test_a_rule_is_an_answer_and_only_yes_stands_in_for_a_person(
-    world: World, metier: Metier, rules: str, more: tuple[str, ...], code: int, yes: int
-) -> None:
-    configure(world, rules)
-    for line, expected in ((RUN, code), ((*RUN, "--yes"), yes)):
-        done = metier(*line, *more)
-        assert (done.returncode, done.stdout) == (expected, "" if expected else "RAN\n"), done.stderr
-
-
-@pytest.mark.system
-def test_standard_input_for_the_script_is_no_answer(metier: Metier) -> None:
-    assert metier(*RUN, "--stdin", given="y\n").returncode == 2
-    assert metier(*RUN, "--stdin", "--yes", given="y\n").stdout == "RAN\ny\n"
+    ):
+        user_config(world, f"[permissions]\n{rules}\n")
+        for line, expected in ((RUN, code), ((*RUN, "--yes"), yes)):
+            done = metier(*line, *more)
+            assert (done.returncode, done.stdout) == (expected, "" if expected else "RAN\n"), (rules, done.stderr)
 
 
 @pytest.mark.system

@@ -48,75 +48,43 @@ def on_a_terminal(world: World, *arguments: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-def bold(text: str) -> list[str]:
-    return re.findall(r"\x1b\[1m(.*?)\x1b\[0m", text)
-
-
 def test_a_table_says_score_name_reason_and_description(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in run("search", "draft a changelog", "--explain").out, "nothing is marked in a pipe"
     narrow_terminal(monkeypatch)
-    result = run("search", "draft a changelog")
-    assert result.code == 0
-    head, row = result.out.splitlines()
+    head, row = run("search", "draft a changelog").out.splitlines()
     assert head.split() == ["SCORE", "NAME", "WHY", "DESCRIPTION"]
     assert row.split()[1:4] == ["release-notes", "token_overlap", "Drafts"]
-    assert all(len(line) <= 80 for line in result.out.splitlines())
-
-
-def test_nothing_is_marked_in_a_pipe(run: Run) -> None:
-    assert "\x1b" not in run("search", "draft a changelog").out
-    assert "\x1b" not in run("search", "draft a changelog", "--explain").out
+    assert max(len(head), len(row)) <= 80
 
 
 @pytest.mark.system
-def test_matched_words_are_bold_on_a_terminal(shelf: World) -> None:
-    shown = on_a_terminal(shelf, "search", "draft a changelog of releases")
-    assert {"Drafts", "release", "changelog"} <= set(bold(shown))
-    assert "Git" not in bold(shown)
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
-    assert all(len(line) <= 80 for line in plain.splitlines())
+def test_matched_words_are_bold_on_a_terminal_and_nothing_else_commands_it(shelf: World) -> None:
+    shelf.skill(f"{SKILLS}/evil", description="Resizes images \x1b[2J\x1b]0;x\x07 images")
+    for words, bold, plain in (
+        (["draft a changelog of releases"], {"Drafts", "release", "changelog"}, "Git"),
+        (["missing values", "--explain"], {"missing", "values"}, "types"),
+        (["resize images", "--explain"], {"Resizes", "images"}, "evil"),
+    ):
+        shown = on_a_terminal(shelf, "search", *words)
+        found = set(re.findall(r"\x1b\[1m(.*?)\x1b\[0m", shown))
+        assert (bold <= found, plain in found) == (True, False), found
+        assert re.findall(r"\x1b(?!\[[01]m)|\x07", shown) == []
 
 
-@pytest.mark.system
-def test_matched_words_are_bold_in_an_explanation_on_a_terminal(shelf: World) -> None:
-    shown = on_a_terminal(shelf, "search", "missing values", "--explain")
-    assert {"missing", "values"} <= set(bold(shown))
-
-
-def test_an_explanation_says_why_with_which_words_and_from_which_score(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    narrow_terminal(monkeypatch)
-    result = run("search", "draft a changelog from the tags, quickly", "--explain")
-    assert result.code == 0
-    text = " ".join(result.out.split())
-    assert "1. release-notes" in text
-    assert re.search(r"score 1\d\d(\.\d+)?", text)
-    assert "why it shares words with the query (token_overlap)" in text
+def test_an_explanation_says_why_with_which_words_and_from_which_score(run: Run) -> None:
+    text = " ".join(run("search", "draft a changelog from the tags, quickly", "--explain").out.split())
+    assert re.search(r"1\. release-notes .*score 1\d\d(\.\d+)?", text)
     assert re.search(r"matched (?=.*draft)(?=.*changelog)(?=.*tags)", text)
     assert "quickly" not in text
-    assert "a hit below 150 is weak" in text
-    assert all(len(line) <= 80 for line in result.out.splitlines() if "/SKILL.md" not in line)
-
-
-@pytest.mark.parametrize(
-    ("query", "why"),
-    [
-        ("release", "the query is its name (exact_name)"),
-        ("csv", "its name begins with the query (prefix)"),
-        (f"{SKILLS}/csv-profile", "the query is its path (exact_path)"),
-        ("csvprofle", "its name is spelled much like the query (token_overlap)"),
-    ],
-)
-def test_an_explanation_names_the_rule_that_a_skill_meets(run: Run, query: str, why: str) -> None:
-    first = run("search", query, "--explain").out.split("\n\n")[0]
-    assert why in " ".join(first.split())
-
-
-def test_an_explanation_under_the_rules_of_codelia_counts_words(run: Run) -> None:
-    text = " ".join(run("search", "draft changelog notes", "--explain", "--profile", "codelia").out.split())
-    assert "score 102" in text
-    assert "matched changelog, notes" in text
-    assert "words 100 and one each" in text
+    for query, why in {
+        "draft a changelog": "it shares words with the query (token_overlap)",
+        "release": "the query is its name (exact_name)",
+        "csv": "its name begins with the query (prefix)",
+        f"{SKILLS}/csv-profile": "the query is its path (exact_path)",
+        "csvprofle": "its name is spelled much like the query (token_overlap)",
+    }.items():
+        first = run("search", query, "--explain").out.split("\n\n")[0]
+        assert why in " ".join(first.split()), query
 
 
 def test_json_has_the_matched_words_when_asked_to_explain(run: Run) -> None:
@@ -127,22 +95,15 @@ def test_json_has_the_matched_words_when_asked_to_explain(run: Run) -> None:
     assert sorted(plain["results"][0]) == ["fit", "reason", "score", "skill"]
 
 
-@pytest.mark.parametrize("more", [(), ("--explain",)])
-def test_a_query_that_nothing_fits_ends_with_one_and_one_line(run: Run, more: tuple[str, ...]) -> None:
-    result = run("search", "what is the weather like", *more)
-    assert (result.code, result.out) == (1, "")
-    assert result.err == "no skill matches 'what is the weather like'\n"
-
-
-def test_weak_matches_are_shown_and_said_to_be_weak(run: Run) -> None:
+def test_weak_matches_are_said_to_be_weak_and_none_is_an_end_with_one_line(run: Run) -> None:
+    for more in ((), ("--explain",)):
+        result = run("search", "what is the weather like", *more)
+        assert result == (1, "", "no skill matches 'what is the weather like'\n")
     query = "please tell my grandmother about the missing trains of yesterday evening in Paris"
     result = run("search", query)
-    assert result.code == 0
     assert [line.split()[1:3] for line in result.out.splitlines()] == [["FIT", "NAME"], ["weak", "csv-profile"]]
-    assert result.err == "no skill fits this well; these are the nearest\n"
-    explained = " ".join(run("search", query, "--explain").out.split())
-    assert "fit weak: too little of the query was found to be sure, so read the description" in explained
-    assert "matched missing" in explained
+    assert (result.code, result.err) == (0, "no skill fits this well; these are the nearest\n")
+    assert "fit weak: too little of the query was found" in " ".join(run("search", query, "--explain").out.split())
     (hit,) = json.loads(run("search", query, "--json").out)["results"]
     assert (hit["skill"]["name"], hit["fit"]) == ("csv-profile", "weak")
 
@@ -157,16 +118,3 @@ def test_a_query_that_names_a_skill_which_was_left_out_says_why(shelf: World, ru
     assert "skill.md is not found by hosts: they look for SKILL.md" in run("search", "lower").err
     assert "build" not in run("search", "draft a changelog").err
     assert "folders named build are not searched" in run("load", "build").err
-
-
-@pytest.mark.system
-def test_a_description_cannot_command_the_terminal_through_a_mark(shelf: World) -> None:
-    shelf.skill(f"{SKILLS}/evil", description="Resizes images \x1b[2J\x1b]0;x\x07 images")
-    for more in ((), ("--explain",)):
-        shown = on_a_terminal(shelf, "search", "resize images", *more)
-        assert "Resizes" in shown
-        assert re.findall(r"\x1b(?!\[[01]m)|\x07", shown) == []
-
-
-def test_help_shows_an_example(run: Run) -> None:
-    assert "--explain" in run("search", "--help").out.split("Examples:")[1]

@@ -15,24 +15,14 @@ pytestmark = pytest.mark.system
 
 
 def test_the_address_and_the_link_are_one_object(world: World) -> None:
-    process = subprocess.Popen(
-        [*METIER, "serve", "--port", "0", "--json"],
-        cwd=world.project,
-        env={"HOME": str(world.home), "PYTHONPATH": ":".join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    env = {"HOME": str(world.home), "PYTHONPATH": ":".join(sys.path)}
+    command = [*METIER, "serve", "--port", "0", "--json"]
+    with subprocess.Popen(command, cwd=world.project, env=env, stdout=subprocess.PIPE, text=True) as process:
         lines = reading(process.stdout)
         text = ""
         while not text.endswith("}\n"):
             text += lines.get()
-        told = json.loads(text)
-        assert told["address"].startswith("http://127.0.0.1:")
-        assert told["link"].startswith(told["address"])
-    finally:
         process.send_signal(signal.SIGINT)
-        process.wait()
-        if process.stderr is not None:
-            process.stderr.close()
+    told = json.loads(text)
+    assert told["address"].startswith("http://127.0.0.1:")
+    assert told["link"].startswith(told["address"])

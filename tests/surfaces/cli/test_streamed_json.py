@@ -1,7 +1,6 @@
 """JSON that is written item by item: the parts are the whole document, and an error in the middle is told."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -30,41 +29,21 @@ def many(mixed: World) -> World:
     return mixed
 
 
-def rendered(document: object) -> str:
-    """How a document is printed: a line for each key, and for each item of a list of tables."""
-
-    def lines() -> Iterator[str]:
-        assert isinstance(document, dict)
-        for key, value in document.items():
-            tables = isinstance(value, list) and (not value or isinstance(value[0], dict))
-            items = ",\n    ".join(json.dumps(item, ensure_ascii=False) for item in value) if tables else ""
-            shown = json.dumps(value, ensure_ascii=False) if not tables else f"[\n    {items}\n  ]" if value else "[]"
-            yield f"  {json.dumps(key)}: {shown}"
-
-    return "{\n" + ",\n".join(lines()).replace("\x7f", "\\u007f") + "\n}\n"
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_parts_are_the_whole_document(many: World, run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = run(*COMMANDS[command])
-    assert len(usual.out) > 70_000, "more than is printed at once"
-    assert usual.out == rendered(usual.json)
-    for size in (0, 1 << 30):
-        monkeypatch.setattr(output, "_CHUNK", size)
-        assert run(*COMMANDS[command]).out == usual.out
-
-
-def test_what_is_listed_and_checked_is_what_the_library_says(many: World, run: Run) -> None:
-    skills = many.discover()
+def test_the_parts_are_the_whole_document(many: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, command in COMMANDS.items():
+        monkeypatch.setattr(output, "_CHUNK", 1 << 16)
+        usual = run(*command)
+        assert len(usual.out) > 70_000, "more than is printed at once"
+        for size in (0, 1 << 30):
+            monkeypatch.setattr(output, "_CHUNK", size)
+            assert run(*command).out == usual.out, name
     listed = run(*COMMANDS["list"]).json
+    skills = many.discover()
     assert listed["skills"] == json.loads(json.dumps([skill.as_dict() for skill in skills]))
-    assert listed["shadowed"] == json.loads(json.dumps([entry.as_dict() for entry in skills.shadowed]))
     assert listed["diagnostics"] == json.loads(json.dumps([one.as_dict() for one in skills.diagnostics]))
     verdicts = check.examine([many.project / SKILLS], ["codex", "opencode"], many.project, many.home)
     checked = run(*COMMANDS["check"]).json["skills"]
     assert [one for skill in checked for one in skill["verdicts"]] == [one.as_dict() for one in verdicts]
-    validated = [skill["path"] for skill in run(*COMMANDS["validate"]).json["skills"]]
-    assert sorted(validated) == sorted(skill["path"] for skill in checked if "/build/" not in skill["path"])
 
 
 @pytest.mark.parametrize(
@@ -86,8 +65,6 @@ def test_an_error_in_the_middle_is_an_error(
     error = json.loads(result.err.splitlines()[-1])["error"]
     assert (error["code"], error["exit_code"], result.code) == ("INVALID_PARAM", 2, 2)
     assert "the disk of the cache is gone" in error["message"]
-    if at == 0:
-        assert result.out == "", "what was not begun is not printed"
-    else:
-        with pytest.raises(ValueError, match=r"Unterminated|Expecting|Extra"):
-            json.loads(result.out)
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting|Extra"):
+        json.loads(result.out)
+    assert at or result.out == "", "what was not begun is not printed"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from asked import missing
 from parts import needs
 from terminals import Terminal
 from watching import wait_for
@@ -36,17 +35,7 @@ def rules(terminal: Terminal) -> str:
 
 @pytest.mark.parametrize(
     ("typed", "code", "remembered"),
-    [
-        ("y", 0, 0),
-        ("yes", 0, 0),
-        ("once", 0, 0),
-        ("Y", 0, 0),
-        ("n", 3, 0),
-        ("no", 3, 0),
-        ("", 3, 0),
-        ("a", 0, 1),
-        ("always", 0, 1),
-    ],
+    [("y", 0, 0), ("once", 0, 0), ("Y", 0, 0), ("no", 3, 0), ("", 3, 0), ("always", 0, 1)],
 )
 def test_a_key_or_a_word_answers(terminal: Terminal, typed: str, code: int, remembered: int) -> None:
     terminal.run(f"{RUN}; echo exit-$?", rows=50)
@@ -61,6 +50,19 @@ def test_a_key_or_a_word_answers(terminal: Terminal, typed: str, code: int, reme
     assert rules(terminal).count("[[allow]]") == remembered
 
 
+def test_what_is_no_answer_is_asked_again_and_always_is_not(terminal: Terminal) -> None:
+    terminal.run(f"{RUN}; clear; echo second; {RUN}; {RUN}; echo exit-$?", rows=50)
+    terminal.until(WAITS)
+    terminal.keys("-l", "sure")
+    terminal.keys("Enter")
+    terminal.until(f"{WAITS} sure\nAllow it?")
+    terminal.keys("C-d")
+    terminal.until("second")
+    terminal.until(WAITS)
+    terminal.keys("a", "Enter")
+    assert terminal.until("exit-0").count("RAN<a b>") == 2
+
+
 def test_a_script_that_changed_since_its_approval_is_shown_as_a_difference(terminal: Terminal) -> None:
     edit = "sed -i s/RAN/DONE/ .agents/skills/one/scripts/x.sh"
     terminal.run(f"{RUN}; {edit}; clear; {RUN}; echo exit-$?", rows=50)
@@ -69,33 +71,12 @@ def test_a_script_that_changed_since_its_approval_is_shown_as_a_difference(termi
     assert f"Folder  {terminal.world.project}"[:60] in shown
     assert "It has no network." in shown
     terminal.keys("a", "Enter")
-    shown = terminal.until("What changed in the script since it was last approved:")
+    terminal.until("What changed in the script since it was last approved:")
+    shown = terminal.until(WAITS)  # what is typed before does not count
     assert '| -echo "RAN<$1>"' in shown
     assert '| +echo "DONE<$1>"' in shown
     terminal.keys("n", "Enter")
     terminal.until("exit-3")
-
-
-def test_always_is_not_asked_again(terminal: Terminal) -> None:
-    terminal.run(f"{RUN}; {RUN}; echo exit-$?", rows=50)
-    terminal.until(WAITS)
-    terminal.keys("a", "Enter")
-    assert terminal.until("exit-0").count("RAN<a b>") == 2
-
-
-def test_what_is_no_answer_is_asked_again(terminal: Terminal) -> None:
-    terminal.run(f"{RUN}; echo exit-$?", rows=50)
-    terminal.until(WAITS)
-    terminal.keys("-l", "sure")
-    terminal.keys("Enter")
-    terminal.until(f"{WAITS} sure\nAllow it?")
-    terminal.keys("C-d")
-    assert "RAN" not in terminal.until("exit-3").replace('"RAN<$1>"', "")
-
-
-def test_everything_is_seen_in_the_terminal_and_nothing_of_a_skill_is_obeyed(terminal: Terminal) -> None:
-    terminal.run(RUN, rows=50, before="import asked; asked.ask_about_it()")
-    assert missing(terminal.until(WAITS)) == []
 
 
 def test_what_was_cut_can_be_viewed(terminal: Terminal) -> None:
@@ -141,26 +122,9 @@ asking.ask = late
     terminal.until("exit-3")
 
 
-def test_a_pipe_is_not_asked(terminal: Terminal) -> None:
-    terminal.run(f"echo n | {RUN}; echo exit-$?", rows=50)
-    shown = terminal.until("exit-2")
+def test_a_pipe_and_yes_are_not_asked(terminal: Terminal) -> None:
+    terminal.run(f"echo n | {RUN}; echo exit-$?; metier run --yes one scripts/x.sh; echo end-$?", rows=50)
+    shown = terminal.until("end-0")
+    assert "exit-2" in shown
     assert "Allow it?" not in shown
     assert "there is no terminal to ask for confirmation (pass --yes, or allow it" in shown
-
-
-def test_yes_is_not_asked(terminal: Terminal) -> None:
-    terminal.run("metier run --yes one scripts/x.sh; echo exit-$?", rows=50)
-    assert "Allow it?" not in terminal.until("exit-0")
-
-
-def test_a_source_on_the_network_is_asked_for_with_yes_and_no_only(terminal: Terminal) -> None:
-    config = terminal.world.home / ".config/metier/config.toml"
-    config.write_text('[permissions]\nask = [{ tool = "install" }]\n')
-    terminal.run("metier install https://127.0.0.1:9/x.zip; echo exit-$?", rows=30)
-    shown = terminal.until(WAITS)
-    assert "Connect to https://127.0.0.1:9/x.zip to install a skill?" in shown
-    assert "a = always" not in shown
-    terminal.keys("a", "Enter")
-    terminal.until(f"{WAITS} a\nAllow it?")
-    terminal.keys("n", "Enter")
-    terminal.until("exit-3")

@@ -21,11 +21,15 @@ from metier.app import App
 from metier.surfaces.mcp.handlers import PAGE
 from metier.surfaces.mcp.http import HttpApp, http_app
 from metier.surfaces.mcp.server import McpServer
+from profile_kinds import KINDS
 from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
 """The mode of the SDK's client and the protocol version, for each generation of the protocol."""
 TRANSPORTS = ("memory", "stdio", "http")
+EVERYWHERE = (".agents/skills", ".omp/skills", "skills", ".rip/skills", ".skills")
+"""Where the kinds of hosts that have tools look for skills."""
+HOSTS = [kind for kind in KINDS if kind != "claude-code"]
 
 
 async def all_pages(client: Client, method: str, key: str, **params: object) -> list[Any]:

@@ -1,12 +1,10 @@
 """What a client's model knows before it calls a tool: the server's instructions and the descriptions of its tools."""
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
-from clients import ERAS, ask, connected, open_app
+from clients import ERAS, EVERYWHERE, HOSTS, ask, connected, open_app
 from mcp import Client
 
 from metier.errors import ConfigError
@@ -74,39 +72,32 @@ async def test_beyond_the_limit_the_general_skills_come_first_and_the_rest_is_co
             assert text.index(f"{heading}`skill_search` with what it is about:") < text.index("- pdf")
 
 
-async def test_descriptions_are_shortened_before_a_skill_is_left_out(world: World) -> None:
+async def test_descriptions_are_shortened_before_a_skill_is_left_out_and_each_text_has_its_limit(world: World) -> None:
     for number in range(15):
         world.skill(f"{SKILLS}/skill-{number:02}", description=f"Does {number}, " + "and again " * 30 + "and ends.")
     async with connected(world, "memory", "2026") as client:
         instructions, tools = await texts(client)
         for text in (instructions, tools["skill_load"]):
-            assert len(lines(text)) == 15
-            assert len(text) <= LIMIT
-            assert text.endswith("and again…")
-
-
-async def test_each_text_has_a_limit_of_its_own(world: World) -> None:
+            assert (len(lines(text)), len(text) <= LIMIT, text[-10:]) == (15, True, "and again…")
     many(world)
-
-    async def check(limits: dict[str, int]) -> tuple[str, str]:
+    for limits, of_instructions, of_description in (
+        ({"instructions_chars": 6_000, "description_chars": 0}, range(5_800, 6_001), range(LIMIT)),
+        ({"instructions_chars": 0}, range(LIMIT), range(LIMIT - 200, LIMIT + 1)),
+    ):
         async with connected(world, "memory", "2026", open_app(world, settings={"mcp": limits})) as client:
             instructions, tools = await texts(client)
-            return instructions, tools["skill_load"]
-
-    long, bare = await check({"instructions_chars": 6_000, "description_chars": 0})
-    plain, usual = await check({"instructions_chars": 0})
-    assert 5_800 < len(long) <= 6_000
-    assert not lines(bare)
-    assert not lines(plain)
-    assert "`skill_load`" in plain
-    assert 1_800 < len(usual) <= LIMIT
+        assert "`skill_load`" in instructions
+        assert len(instructions) in of_instructions
+        assert len(tools["skill_load"]) in of_description
+        assert bool(lines(instructions)) == bool(limits["instructions_chars"])
+        assert bool(lines(tools["skill_load"])) == bool(limits.get("description_chars", LIMIT))
 
 
-@pytest.mark.parametrize("given", [{"instructions_chars": -1}, {"description_chars": "many"}, {"chars": 1}, {}])
-def test_a_wrong_limit_is_an_error_that_names_it(world: World, given: dict[str, object]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        open_app(world, settings={"mcp": given})
-    assert caught.value.key.startswith("mcp")
+def test_a_wrong_limit_is_an_error_that_names_it(world: World) -> None:
+    for given in ({"instructions_chars": -1}, {"description_chars": "many"}, {"chars": 1}, {}):
+        with pytest.raises(ConfigError) as caught:
+            open_app(world, settings={"mcp": given})
+        assert caught.value.key.startswith("mcp"), given
 
 
 @BOTH_ERAS
@@ -125,26 +116,29 @@ async def test_a_change_of_the_catalog_changes_both_texts(world: World, era: str
         assert "- csv: Reads tables." in (client.instructions or "")
 
 
-@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
-async def test_every_host_says_how_to_load_and_mentions_nothing_that_a_client_lacks(world: World, profile: str) -> None:
-    for base in (SKILLS, ".omp/skills", "skills", ".rip/skills", ".skills"):
+async def test_every_host_says_how_to_load_and_mentions_nothing_that_a_client_lacks(world: World) -> None:
+    for base in EVERYWHERE:
         world.skill(f"{base}/pdf", description="Fills <forms>.")
-    app = open_app(world, profile=profile, settings={"enabled": True})
-    async with connected(world, "memory", "2026", app) as client:
-        instructions, tools = await texts(client)
+    for profile in HOSTS:
+        app = open_app(world, profile=profile, settings={"enabled": True})
+        async with connected(world, "memory", "2026", app) as client:
+            instructions, tools = await texts(client)
         loads = next(iter(tools))
         urls = "skill://<name> and follow what it says. Its other files are at skill://<name>/<path>."
         how = urls if profile == "omp" else "its name and follow what it says."
-        assert f"Before a task that fits a skill, call `{loads}` with {how}" in instructions
-        for text in (instructions, tools[loads]):
-            assert text.count("- pdf: Fills <forms>.") == 1
+        assert f"Before a task that fits a skill, call `{loads}` with {how}" in instructions, profile
+        assert [text.count("- pdf: Fills <forms>.") for text in (instructions, tools[loads])] == [1, 1], profile
         everything = " ".join((instructions, *tools.values()))
         assert "prompt" not in everything
         named = {word.strip("`.,") for word in everything.split() if word.startswith("`")}
-        assert not {name for name in named if "skill" in name} - set(tools)
+        assert not {name for name in named if "skill" in name} - set(tools), profile
 
 
-async def test_a_session_of_some_skills_shows_no_others(world: World) -> None:
+async def test_a_session_of_some_skills_shows_no_others_and_without_skills_the_instructions_say_so(
+    world: World,
+) -> None:
+    async with connected(world, "memory", "2026") as client:
+        assert (await texts(client))[0].endswith("There is no skill at present.")
     world.skill(f"{SKILLS}/pdf")
     world.skill(f"{SKILLS}/csv")
     app = open_app(world)
@@ -152,11 +146,6 @@ async def test_a_session_of_some_skills_shows_no_others(world: World) -> None:
     async with connected(world, "memory", "2026", app) as client:
         instructions, tools = await texts(client)
         assert lines(instructions) == lines(tools["skill_load"]) == ["csv"]
-
-
-async def test_without_skills_the_instructions_say_so(world: World) -> None:
-    async with connected(world, "memory", "2026") as client:
-        assert (await texts(client))[0].endswith("There is no skill at present.")
 
 
 async def test_a_client_connects_even_if_the_catalog_cannot_be_read(
@@ -169,31 +158,25 @@ async def test_a_client_connects_even_if_the_catalog_cannot_be_read(
     monkeypatch.setattr(Skills, "discover", fail)
     async with connected(world, "memory", "2025", app) as client:
         assert client.instructions is None
-        assert isinstance(client.server_capabilities, types.ServerCapabilities)
 
 
 # --- on a terminal ---
 
 
-@pytest.fixture
-def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
-    terminal = Terminal(world, tmp_path / "tmux")
-    yield terminal
-    terminal.close()
-
-
 @pytest.mark.system
 @needs("tmux")
 @pytest.mark.parametrize("key", ["C-d", "C-c"])
-def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(terminal: Terminal, key: str) -> None:
-    terminal.run("trap true INT; metier mcp >answers; echo ended-$?", columns=120)
-    shown = terminal.until("ends it.")
-    for host in ("claude-code", "codex", "gemini-cli", "opencode", "vscode", "cursor"):
-        assert f"metier mcp add {host}\n" in shown
-    answers = terminal.world.project / "answers"
-    assert answers.read_text() == ""
-    terminal.keys("-l", "no message")
-    terminal.keys("Enter")
-    wait_for(lambda: "the message is not JSON" in answers.read_text(), "an answer, so that it reads the terminal now")
-    terminal.keys(key)
-    terminal.until("ended-")
+def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(world: World, tmp_path: Path, key: str) -> None:
+    terminal = Terminal(world, tmp_path / "tmux")
+    answers = world.project / "answers"
+    try:
+        terminal.run("trap true INT; metier mcp >answers; echo ended-$?", columns=120)
+        assert "metier mcp add claude-code\n" in terminal.until("ends it.")
+        assert answers.read_text() == ""
+        terminal.keys("-l", "no message")
+        terminal.keys("Enter")
+        wait_for(lambda: "the message is not JSON" in answers.read_text(), "an answer: it reads the terminal now")
+        terminal.keys(key)
+        terminal.until("ended-")
+    finally:
+        terminal.close()

@@ -7,12 +7,13 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from clients import ERAS, TRANSPORTS, ask, command, connected, open_app
+from clients import ERAS, EVERYWHERE, HOSTS, TRANSPORTS, ask, command, connected, open_app
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
+from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
@@ -23,9 +24,7 @@ SCRIPT = "#!/bin/sh\necho RAN\n"
 @pytest.fixture
 def library(world: World) -> World:
     world.skill(".agents/skills/one", body="BODY", files={"a.md": "TEXT", "scripts/x.sh": SCRIPT})
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
+    user_config(world, '[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
     return world
 
 
@@ -58,48 +57,47 @@ async def load(client: Client) -> bool:
 async def test_a_client_that_shows_forms_is_asked_and_its_answer_decides(
     library: World, transport: str, era: str
 ) -> None:
-    person = Person("no", "decline", "cancel", "once", "always")
+    person = Person("no", "decline", "once", "no", "decline", "cancel", "once", "always")
     async with connected(library, transport, era, asked=person) as client:
+        for why in ("the answer was no", "nobody approved it: the host declined the question"):
+            with pytest.raises(MCPError, match=why):
+                await client.get_prompt("one", {"arguments": "now"})
+        assert "BODY" in str((await client.get_prompt("one")).messages)
         assert [await load(client) for _ in range(6)] == [False, False, False, True, True, True]
-    assert person.questions == ["Load the skill one?"] * 5
-    kept = (library.home / ".config/metier/permissions.toml").read_text()
-    assert kept.count("[[allow]]") == 1
+    assert person.questions == ["Load the skill one?"] * 8
+    answers = library.home / ".config/metier/permissions.toml"
+    assert answers.read_text().count("[[allow]]") == 1
+    answers.unlink()
+    async with connected(library, transport, era) as client:  # it shows no forms
+        with pytest.raises(MCPError, match="nobody can be asked here"):
+            await client.get_prompt("one")
+        (content,) = (await client.call_tool("skill_load", {"name": "one"})).content
+        assert isinstance(content, types.TextContent)
+        assert "nobody can be asked here" in content.text
+        assert 'tool = "skill_load", skill_name = "one"' in content.text
+
+
+NOTHING = object()
+ANSWERED: tuple[tuple[Any, Any, bool], ...] = (
+    *(("accept", given, True) for given in (NOTHING, None, "", "once")),
+    *(("accept", given, False) for given in ("no", "ALWAYS", "remember", True, False, 0, [], ["always"])),
+    *(("decline", given, False) for given in (NOTHING, "always")),
+    ("cancel", NOTHING, False),
+)
 
 
 @BOTH_ERAS
-@pytest.mark.parametrize(
-    ("result", "runs"),
-    [
-        (types.ElicitResult(action="accept"), True),
-        (types.ElicitResult(action="accept", content={}), True),
-        (types.ElicitResult(action="accept", content={"answer": None}), True),
-        (types.ElicitResult(action="accept", content={"answer": ""}), True),
-        (types.ElicitResult(action="accept", content={"answer": "once"}), True),
-        (types.ElicitResult(action="decline"), False),
-        (types.ElicitResult(action="decline", content={"answer": "always"}), False),
-        (types.ElicitResult(action="cancel"), False),
-        (types.ElicitResult(action="accept", content={"answer": "no"}), False),
-        (types.ElicitResult(action="accept", content={"answer": "ALWAYS"}), False),
-        (types.ElicitResult(action="accept", content={"answer": "remember"}), False),
-        (types.ElicitResult(action="accept", content={"answer": True}), False),
-        (types.ElicitResult(action="accept", content={"answer": False}), False),
-        (types.ElicitResult(action="accept", content={"answer": 0}), False),
-        (types.ElicitResult(action="accept", content={"answer": []}), False),
-        (types.ElicitResult(action="accept", content={"answer": ["always"]}), False),
-    ],
-)
-async def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(
-    library: World, era: str, result: types.ElicitResult, runs: bool
-) -> None:
-    asked: list[str] = []
+async def test_accept_is_the_yes_for_this_time_and_nothing_widens_it(library: World, era: str) -> None:
+    given = iter(ANSWERED * 2)
 
     async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
-        return result
+        action, answer, _ = next(given)
+        return types.ElicitResult(action=action, content=None if answer is NOTHING else {"answer": answer})
 
     async with connected(library, "memory", era, asked=person) as client:
-        assert [await load(client), await load(client)] == [runs, runs]
-    assert len(asked) == 2, "no answer was remembered"
+        for action, answer, runs in ANSWERED * 2:
+            assert await load(client) is runs, (action, answer)
+    assert next(given, None) is None, "no answer was remembered"
     assert not (library.home / ".config/metier/permissions.toml").exists()
 
 
@@ -117,57 +115,26 @@ async def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(libra
     assert message.endswith("Accept allows it once, or always if you choose that. Decline is the no.")
 
 
-@pytest.mark.system
-@CONNECTIONS
-async def test_a_client_without_forms_is_told_what_would_allow_the_call(
-    library: World, transport: str, era: str
-) -> None:
-    async with connected(library, transport, era) as client:
-        result = await client.call_tool("skill_load", {"name": "one"})
-        assert result.is_error
-        (content,) = result.content
-        assert isinstance(content, types.TextContent)
-        assert "nobody can be asked here" in content.text
-        assert 'tool = "skill_load", skill_name = "one"' in content.text
-
-
 ANSWERS = {
     "no": "(the answer was no); the user can allow it when it is asked again, or in [permissions] of",
     "decline": "(nobody approved it: the host declined the question); the user can allow it in [permissions] of",
     "cancel": "(nobody approved it: the host dismissed the question); the user can allow it in [permissions] of",
-    "": "(it must be confirmed, and nobody can be asked here; the user can allow it in [permissions] of",
 }
 
 
-@pytest.mark.parametrize(
-    ("answer", "era"), [(answer, era) for answer in ANSWERS for era in ERAS if answer or era == "2025"]
-)
-async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str, answer: str) -> None:
-    runner = FakeRunner(default=Outcome(0, "exit", 1, b"RAN"))
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("skill_load", {"name": "one"}),
-        ("skill_read", {"name": "one", "path": "a.md"}),
-        ("skill_run", {"name": "one", "script": "scripts/x.sh"}),
-    ]
+@BOTH_ERAS
+async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str) -> None:
     config = library.home / ".config/metier/config.toml"
-    asks = config.read_text()
-    rules: list[str] = []
-    for call in calls:
-        app = open_app(library)
-        app.runner = runner
-        person = Person(answer) if answer else None
-        async with connected(library, "memory", era, app, asked=person) as client:
-            for one in calls[: len(rules)]:
-                assert not (await client.call_tool(*one)).is_error
-            (content,) = (await client.call_tool(*call)).content
-        assert isinstance(content, types.TextContent)
-        assert f"policy refuses {call[0]} for one {ANSWERS[answer]} ~/.config/metier/config.toml" in content.text
-        rules.append(content.text.partition("with allow = [")[2].partition("]")[0])
-        config.write_text(f"{asks}allow = [{', '.join(rules)}]")
-    app = open_app(library)
-    app.runner = runner
-    async with connected(library, "memory", era, app) as client:
-        assert not any([(await client.call_tool(*call)).is_error for call in calls])
+    rule = ""
+    async with connected(library, "memory", era, asked=Person(*ANSWERS)) as client:
+        for says in ANSWERS.values():
+            (content,) = (await client.call_tool("skill_load", {"name": "one"})).content
+            assert isinstance(content, types.TextContent)
+            assert f"policy refuses skill_load for one {says} ~/.config/metier/config.toml" in content.text
+            rule = content.text.partition("with allow = [")[2].partition("]")[0]
+    user_config(library, f"{config.read_text()}allow = [{rule}]\n")
+    async with connected(library, "memory", era) as client:
+        assert await load(client)
 
 
 @BOTH_ERAS
@@ -184,25 +151,10 @@ async def test_resources_prompts_and_operations_ask_too(library: World, era: str
     assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
 
 
-@pytest.mark.system
-@CONNECTIONS
-async def test_a_prompt_is_asked_about_as_a_load_is(library: World, transport: str, era: str) -> None:
-    person = Person("no", "decline", "once")
-    async with connected(library, transport, era, asked=person) as client:
-        for why in ("the answer was no", "nobody approved it: the host declined the question"):
-            with pytest.raises(MCPError, match=why):
-                await client.get_prompt("one", {"arguments": "now"})
-        assert "BODY" in str((await client.get_prompt("one")).messages)
-    async with connected(library, transport, era) as client:
-        with pytest.raises(MCPError, match="nobody can be asked here"):
-            await client.get_prompt("one")
-    assert person.questions == ["Load the skill one?"] * 3
-
-
-@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "remcochat"])
+@pytest.mark.parametrize("profile", HOSTS)
 async def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
-    where = {"omp": ".omp/skills", "mycodeagent": "skills", "remcochat": ".skills"}.get(profile, ".agents/skills")
-    library.skill(f"{where}/one", body="BODY")
+    for base in EVERYWHERE[1:]:
+        library.skill(f"{base}/one", body="BODY")
     person = Person("no")
     app = open_app(library, profile=profile, settings={"enabled": True})
     async with connected(library, "memory", "2025", app=app, asked=person) as client:
@@ -218,21 +170,18 @@ async def test_a_prompt_is_asked_about_under_every_profile(library: World, profi
 
 
 @BOTH_ERAS
-@pytest.mark.parametrize("path", ["x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"])
-async def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(
-    library: World, era: str, path: str
-) -> None:
+async def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(library: World, era: str) -> None:
     folder = library.project / ".agents/skills/one"
     (folder / "d").mkdir()
     (folder / "x.md").symlink_to("SKILL.md")
     (folder / "d/y.md").symlink_to("../SKILL.md")
     (folder / "hard.md").hardlink_to(folder / "SKILL.md")
-    person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
-    config = library.home / ".config/metier/config.toml"
-    config.write_text('[permissions]\nask = [{ tool = "skill_load" }]\n')
-    async with connected(library, "memory", era, asked=person) as client:
-        with pytest.raises(MCPError):
-            await client.read_resource(f"skill://one/{path}")
+    user_config(library, '[permissions]\nask = [{ tool = "skill_load" }]\n')
+    for path in ("x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"):
+        person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
+        async with connected(library, "memory", era, asked=person) as client:
+            with pytest.raises(MCPError):
+                await client.read_resource(f"skill://one/{path}")
 
 
 async def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:
@@ -276,13 +225,13 @@ async def test_an_answer_is_for_the_script_that_was_shown(library: World, era: s
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_other_calls_are_answered_while_a_person_thinks(library: World, transport: str) -> None:
     asked, may_answer = anyio.Event(), anyio.Event()
+    loaded: list[bool] = []
 
     async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         asked.set()
         await may_answer.wait()
-        return types.ElicitResult(action="accept", content={"answer": "once"})
+        return types.ElicitResult(action="accept")
 
-    loaded: list[bool] = []
     async with connected(library, transport, "2025", asked=person) as client, anyio.create_task_group() as tasks:
 
         async def loading() -> None:
@@ -290,8 +239,7 @@ async def test_other_calls_are_answered_while_a_person_thinks(library: World, tr
 
         tasks.start_soon(loading)
         await asked.wait()
-        result = await client.call_tool("skill_search", {"query": "one"})
-        assert not result.is_error
+        assert not (await client.call_tool("skill_search", {"query": "one"})).is_error
         assert loaded == []
         may_answer.set()
     assert loaded == [True]
@@ -299,21 +247,17 @@ async def test_other_calls_are_answered_while_a_person_thinks(library: World, tr
 
 @pytest.mark.system
 def test_a_client_that_leaves_with_an_open_question_ends_the_server(library: World) -> None:
-    def message(id_: int, method: str, **params: object) -> str:
-        return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}) + "\n"
-
     with subprocess.Popen(command(library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        info = {"name": "test", "version": "1"}
-        capabilities = {"elicitation": {}}
-        line = message(1, "initialize", protocolVersion="2025-06-18", clientInfo=info, capabilities=capabilities)
-        server.stdin.write(line)
-        server.stdin.flush()
-        assert json.loads(server.stdout.readline())["id"] == 1
-        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
-        server.stdin.write(message(2, "tools/call", name="skill_load", arguments={"name": "one"}))
-        server.stdin.flush()
+        hello = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}}
+        for message in (
+            {"id": 1, "method": "initialize", "params": {**hello, "capabilities": {"elicitation": {}}}},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": {"name": "skill_load", "arguments": {"name": "one"}}},
+        ):
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            server.stdin.flush()
         while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
             pass
         server.stdin.close()

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from clients import ERAS, command, digest
+from clients import command, digest
 
 from worlds import World
 
@@ -42,17 +42,3 @@ async def test_its_skills_client_walks_every_skill_and_checks_every_digest(world
             for file in skill.resources:
                 data = content_of(await client.read_resource(file.uri))
                 assert (digest(data), len(data)) == (file.digest, file.size)
-
-
-@pytest.mark.parametrize("era", list(ERAS))
-async def test_its_plain_client_has_resources_tools_and_prompts(world: World, era: str) -> None:
-    world.skill(f"{SKILLS}/pdf", files=FILES, body="MARKER $ARGUMENTS")
-    async with client_of(world, mode=ERAS[era][0]) as client:
-        assert client.protocol_version == ERAS[era][1]
-        for resource in await client.list_resources():
-            assert content_of(await client.read_resource(resource.uri))
-        assert {tool.name for tool in await client.list_tools()} >= {"skill_load", "skill_search", "skill_read"}
-        result = await client.call_tool("skill_load", {"name": "pdf"})
-        assert "MARKER" in result.content[0].text
-        prompt = await client.get_prompt("pdf", {"arguments": "a.pdf"})
-        assert "MARKER a.pdf" in prompt.messages[0].content.text

@@ -2,14 +2,11 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app
-from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from metier.record.events import ResourceRead, ResourceRefused
@@ -54,10 +51,6 @@ def library(world: World) -> World:
     return world
 
 
-def folder_of(world: World, name: str) -> Path:
-    return world.home / ".agents/skills/notes" if name == "notes" else world.project / SKILLS / name
-
-
 # --- the extension ---
 
 
@@ -68,41 +61,33 @@ async def test_every_file_of_every_skill_is_what_its_digest_says(library: World,
         assert client.server_capabilities.extensions == {EXTENSION: {"directoryRead": True}}
         assert client.server_capabilities.resources is not None
         result = await ask(client, "skills/list")
-        assert {key: result[key] for key in ("resultType", "ttlMs", "cacheScope")} == {
-            "resultType": "complete",
-            "ttlMs": 300_000,
-            "cacheScope": "public",
-        }
+        told = [result[key] for key in ("resultType", "ttlMs", "cacheScope")]
+        assert told == ["complete", 300_000, "public"]
         assert [entry["uri"] for entry in result["skills"]] == [
-            "skill://csv/SKILL.md",
-            "skill://notes/SKILL.md",
-            "skill://pdf/SKILL.md",
+            f"skill://{n}/SKILL.md" for n in ("csv", "notes", "pdf")
         ]
-        seen = 0
         for entry in result["skills"]:
-            folder = folder_of(library, entry["frontmatter"]["name"])
-            on_disk = {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-            assert len(entry["resources"]) == len([p for p in folder.rglob("*") if p.is_file()])
-            for file in entry["resources"]:
-                data = bytes_of(await client.read_resource(file["uri"]))
+            name = entry["frontmatter"]["name"]
+            folder = (library.home if name == "notes" else library.project) / SKILLS / name
+            on_disk = sorted(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+            served = [(bytes_of(await client.read_resource(file["uri"])), file) for file in entry["resources"]]
+            assert sorted(data for data, _ in served) == on_disk
+            for data, file in served:
                 assert (digest(data), len(data)) == (file["digest"], file["size"])
-                assert data in on_disk
-                seen += 1
-        assert seen == 10
 
 
 @BOTH_ERAS
 async def test_frontmatter_is_what_the_author_wrote(library: World, era: str) -> None:
     async with connected(library, "memory", era) as client:
         got = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
-        assert got["skill"]["frontmatter"] == {
-            "name": "pdf",
-            "description": "Fills PDF forms: 日本語 too.",
-            "license": "MIT",
-            "metadata": {"version": "1.10", "deep": {"list": [1, True, None]}},
-        }
-        assert got["skill"]["resources"][0]["uri"] == "skill://pdf/SKILL.md"
-        assert (got["resultType"], got["ttlMs"], got["cacheScope"]) == ("complete", 300_000, "public")
+    assert got["skill"]["frontmatter"] == {
+        "name": "pdf",
+        "description": "Fills PDF forms: 日本語 too.",
+        "license": "MIT",
+        "metadata": {"version": "1.10", "deep": {"list": [1, True, None]}},
+    }
+    assert got["skill"]["resources"][0]["uri"] == "skill://pdf/SKILL.md"
+    assert (got["resultType"], got["ttlMs"], got["cacheScope"]) == ("complete", 300_000, "public")
 
 
 @pytest.mark.parametrize("coarse", [False, True])
@@ -127,26 +112,20 @@ async def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) ->
         world.skill(f"{SKILLS}/{name}", files={"a.md": name, "b.md": name})
     app = open_app(world)
     async with connected(world, "memory", era, app, page_size=3) as client:
-        pages: list[list[dict[str, Any]]] = []
-        cursor: dict[str, str] = {}
-        while True:
-            result = await ask(client, "skills/list", **cursor)
+        result = await ask(client, "skills/list")
+        pages: list[list[dict[str, Any]]] = [result["skills"]]
+        world.skill(f"{SKILLS}/a-first")
+        assert app.refresh().added == ("a-first",), "a change between two pages moves no entry"
+        while "nextCursor" in result:
+            result = await ask(client, "skills/list", cursor=result["nextCursor"])
             pages.append(result["skills"])
-            if "nextCursor" not in result:
-                break
-            cursor = {"cursor": result["nextCursor"]}
-            if len(pages) == 1:  # a change between two pages moves no entry
-                world.skill(f"{SKILLS}/a-first")
-                assert app.refresh().added == ("a-first",)
         assert [len(page) for page in pages] == [3, 3, 3, 2]
-        listed = [entry for page in pages for entry in page]
-        assert [entry["frontmatter"]["name"] for entry in listed] == names
-        assert all(len(entry["resources"]) == 3 for entry in listed)
-        resources = await all_pages(client, "resources/list", "resources")
-        assert len({resource["uri"] for resource in resources}) == 34
+        listed = [(entry["frontmatter"]["name"], len(entry["resources"])) for page in pages for entry in page]
+        assert listed == [(name, 3) for name in names]
+        assert len(await all_pages(client, "resources/list", "resources")) == 34
         assert len(await all_pages(client, "prompts/list", "prompts")) == 12
-        for wrong in ("nonsense", "bm9wZQ==", "\N{SNOWMAN}"):
-            for method in ("skills/list", "resources/list", "prompts/list"):
+        for method in ("skills/list", "resources/list", "prompts/list"):
+            for wrong in ("nonsense", "bm9wZQ==", "\N{SNOWMAN}"):
                 with pytest.raises(MCPError) as caught:
                     await ask(client, method, cursor=wrong)
                 assert caught.value.code == types.INVALID_PARAMS
@@ -155,59 +134,38 @@ async def test_pages_hold_whole_entries_and_lose_none(world: World, era: str) ->
 @BOTH_ERAS
 async def test_directories_list_one_level_and_nothing_else_is_one(library: World, era: str) -> None:
     (library.project / SKILLS / "pdf/hollow").mkdir()
+    folder, text = "inode/directory", "text/plain"
+    levels = {
+        "": {"SKILL.md": "text/markdown", "assets": folder, "empty.txt": text, "references": folder, "scripts": folder},
+        "/references": {"references/forms.md": "text/markdown", "references/more": folder},
+        "/references/more": {"references/more/%C3%BCber%20uns%3F.txt": text},
+        "/hollow": {},
+    }
     async with connected(library, "memory", era) as client:
-
-        async def level(uri: str) -> dict[str, str]:
-            result = await ask(client, "resources/directory/read", uri=uri)
-            assert result["resultType"] == "complete"
-            return {r["uri"].removeprefix("skill://pdf/"): r["mimeType"] for r in result["resources"]}
-
-        folder = "inode/directory"
-        assert await level("skill://pdf") == {
-            "SKILL.md": "text/markdown",
-            "assets": folder,
-            "empty.txt": "text/plain",
-            "references": folder,
-            "scripts": folder,
-        }
-        assert await level("skill://pdf/references") == {
-            "references/forms.md": "text/markdown",
-            "references/more": folder,
-        }
-        assert await level("skill://pdf/references/more") == {"references/more/%C3%BCber%20uns%3F.txt": "text/plain"}
-        assert await level("skill://pdf/hollow") == {}
-        for uri in (
-            "skill://pdf/SKILL.md",
-            "skill://pdf/nothing",
-            "skill://nobody",
-            "skill://secret-flag",
-            "skill://pdf/..",
-            "skill://pdf/%2e%2e",
-            "file:///etc",
-            "",
-        ):
+        for path, expected in levels.items():
+            result = await ask(client, "resources/directory/read", uri=f"skill://pdf{path}")
+            listed = {r["uri"].removeprefix("skill://pdf/"): r["mimeType"] for r in result["resources"]}
+            assert (result["resultType"], listed) == ("complete", expected), path
+        for uri in ("pdf/SKILL.md", "pdf/nothing", "nobody", "secret-flag", "pdf/..", "pdf/%2e%2e", ""):
             with pytest.raises(MCPError) as caught:
-                await level(uri)
-            assert caught.value.code == types.INVALID_PARAMS
+                await ask(client, "resources/directory/read", uri=f"skill://{uri}")
+            assert caught.value.code == types.INVALID_PARAMS, uri
 
 
-@pytest.mark.parametrize(
-    ("files", "dynamic"),
-    [
-        ({f"f/{n:03}.txt": "x" for n in range(511)}, False),
-        ({f"f/{n:03}.txt": "x" for n in range(512)}, True),
-        ({"a.bin": b"a" * (16 << 20)}, True),
-    ],
-    ids=["512-files", "513-files", "16-MiB-and-a-body"],
-)
-async def test_a_skill_larger_than_every_host_takes_is_dynamic(
-    world: World, files: dict[str, str | bytes], dynamic: bool
-) -> None:
-    world.skill(f"{SKILLS}/large", files=files)
-    async with connected(world, "memory", "2026") as client:
-        (entry,) = (await ask(client, "skills/list"))["skills"]
-        assert (entry["resources"] == "dynamic") is dynamic
-        assert dynamic or len(entry["resources"]) == 512
+async def test_a_skill_larger_than_every_host_takes_is_dynamic(world: World) -> None:
+    for number in range(511):
+        world.skill(f"{SKILLS}/large", files={f"f/{number:03}.txt": "x"})
+    world.skill(f"{SKILLS}/heavy", files={"a.bin": b"a" * (16 << 20)})
+
+    async def listed() -> dict[str, object]:
+        async with connected(world, "memory", "2026") as client:
+            entries = (await ask(client, "skills/list"))["skills"]
+        return {entry["frontmatter"]["name"]: entry["resources"] for entry in entries}
+
+    found = await listed()
+    assert (found["heavy"], len(str(found["large"])) > 512) == ("dynamic", True)
+    world.skill(f"{SKILLS}/large", files={"f/one-more.txt": "x"})
+    assert (await listed())["large"] == "dynamic"
 
 
 # --- what is hidden ---
@@ -216,38 +174,30 @@ async def test_a_skill_larger_than_every_host_takes_is_dynamic(
 @pytest.mark.system
 @CONNECTIONS
 async def test_a_hidden_skill_is_nowhere(library: World, transport: str, era: str) -> None:
-    hidden = ("secret-flag", "secret-rule", "secret-off", "secret-manual")
+    lists = ("skills/list", "resources/list", "tools/list", "prompts/list", "resources/templates/list")
+    keys = ("skills", "resources", "tools", "prompts", "resourceTemplates")
     async with connected(library, transport, era) as client:
         answers: list[object] = [client.instructions]
-        for method, key in (
-            ("skills/list", "skills"),
-            ("resources/list", "resources"),
-            ("tools/list", "tools"),
-            ("prompts/list", "prompts"),
-            ("resources/templates/list", "resourceTemplates"),
-        ):
+        for method, key in zip(lists, keys, strict=True):
             answers += await all_pages(client, method, key)
         template = types.ResourceTemplateReference(uri="skill://{name}/{+path}")
         answers.append(await client.complete(template, {"name": "name", "value": "secret"}))
         answers.append(await client.call_tool("skill_search", {"query": "secret"}))
         assert "secret-" not in str(answers)
-        for name in hidden:
-            attempts: list[Callable[[Client], Awaitable[object]]] = [
-                lambda c, n=name: ask(c, "skills/get", uri=f"skill://{n}/SKILL.md"),
-                lambda c, n=name: c.read_resource(f"skill://{n}/SKILL.md"),
-                lambda c, n=name: c.read_resource(f"skill://{n}/a.md"),
-                lambda c, n=name: ask(c, "resources/directory/read", uri=f"skill://{n}"),
-                lambda c, n=name: c.get_prompt(n, {}),
-            ]
-            for attempt in attempts:
+        for name in ("secret-flag", "secret-rule", "secret-off", "secret-manual"):
+            for attempt in (
+                lambda n=name: ask(client, "skills/get", uri=f"skill://{n}/SKILL.md"),
+                lambda n=name: client.read_resource(f"skill://{n}/SKILL.md"),
+                lambda n=name: client.read_resource(f"skill://{n}/a.md"),
+                lambda n=name: ask(client, "resources/directory/read", uri=f"skill://{n}"),
+                lambda n=name: client.get_prompt(n, {}),
+            ):
                 with pytest.raises(MCPError) as caught:
-                    await attempt(client)
-                assert caught.value.code == types.INVALID_PARAMS
-                assert "SECRET" not in str(caught.value)
+                    await attempt()
+                assert (caught.value.code, "SECRET" in str(caught.value)) == (types.INVALID_PARAMS, False)
             for tool, arguments in (("skill_load", {"name": name}), ("skill_read", {"name": name, "path": "a.md"})):
                 result = await client.call_tool(tool, arguments)
-                assert result.is_error
-                assert "SECRET" not in str(result.content)
+                assert (result.is_error, "SECRET" in str(result.content)) == (True, False)
 
 
 # --- plain resources ---
@@ -259,44 +209,29 @@ async def test_plain_resources_and_their_template_cover_every_file(library: Worl
         listed = (await client.list_resources()).resources
         assert len(listed) == 10
         main = next(resource for resource in listed if resource.uri == "skill://pdf/SKILL.md")
-        assert (main.name, main.mime_type) == ("pdf", "text/markdown")
-        assert main.description == "Fills PDF forms: 日本語 too."
+        told = (main.name, main.mime_type, main.description)
+        assert told == ("pdf", "text/markdown", "Fills PDF forms: 日本語 too.")
         (template,) = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "skill://{name}/{+path}"
         for resource in listed:
             (content,) = (await client.read_resource(resource.uri)).contents
             assert content.uri == resource.uri
-        (blob,) = (await client.read_resource("skill://pdf/assets/blob.bin")).contents
-        assert isinstance(blob, types.BlobResourceContents)
-        assert blob.mime_type == "application/octet-stream"
-        assert bytes_of(await client.read_resource("skill://pdf/assets/blob.bin")) == BINARY
+        blob = await client.read_resource("skill://pdf/assets/blob.bin")
+        assert (blob.contents[0].mime_type, bytes_of(blob)) == ("application/octet-stream", BINARY)
 
 
 @BOTH_ERAS
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "skill://pdf/../csv/SKILL.md",
-        "skill://pdf/%2e%2e/csv/SKILL.md",
-        "skill://pdf/%2Fetc/passwd",
-        "skill://pdf/link",
-        "skill://pdf/references",
-        "skill://pdf/absent.md",
-        "skill://nobody/SKILL.md",
-        "file:///etc/passwd",
-        "skill://",
-        "skill://pdf/a%00b",
-        "skill://pdf/%ff",
-        "x",
-    ],
-)
-async def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str, uri: str) -> None:
+async def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str) -> None:
     (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
     async with connected(library, "memory", era) as client:
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(uri)
-        assert caught.value.code == types.INVALID_PARAMS
-        assert "root:" not in str(caught.value)
+        for uri in (
+            *("skill://pdf/../csv/SKILL.md", "skill://pdf/%2e%2e/csv/SKILL.md", "skill://pdf/%2Fetc/passwd"),
+            *("skill://pdf/link", "skill://pdf/references", "skill://pdf/absent.md", "skill://nobody/SKILL.md"),
+            *("file:///etc/passwd", "skill://", "skill://pdf/a%00b", "skill://pdf/%ff", "x"),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(uri)
+            assert (caught.value.code, "root:" in str(caught.value)) == (types.INVALID_PARAMS, False), uri
         assert (await client.read_resource("skill://pdf/SKILL.md")).contents
 
 
@@ -365,21 +300,13 @@ async def test_while_off_the_server_says_so_and_offers_nothing(world: World, era
 
 
 async def test_the_text_of_a_result_says_what_was_cut(world: World) -> None:
-    world.skill(".agents/skills/knots", description="Ties knots.", files={"big.md": "word " * 1_000, "a.md": "A"})
-    world.skill(".agents/skills/more", description="Ties knots, too.")
+    world.skill(f"{SKILLS}/knots", description="Ties knots.", files={"big.md": "word " * 1_000, "a.md": "A"})
+    world.skill(f"{SKILLS}/more", description="Ties knots, too.")
     app = open_app(world, settings={"resources.max_bytes": 1_000, "load.max_files": 1})
-    texts: list[str] = []
     async with connected(world, "memory", "2025", app) as client:
-        for tool, arguments in (
-            ("skill_load", {"name": "knots"}),
-            ("skill_read", {"name": "knots", "path": "big.md"}),
-            ("skill_search", {"query": "knots", "limit": 1}),
+        for tool, arguments, says in (
+            ("skill_load", {"name": "knots"}, "1 more file of this skill is not listed here."),
+            ("skill_read", {"name": "knots", "path": "big.md"}, "4000 bytes of big.md are left out of 5000"),
+            ("skill_search", {"query": "knots", "limit": 1}, "ask more precisely, or for more results with `limit`"),
         ):
-            (content,) = (await client.call_tool(tool, arguments)).content
-            assert isinstance(content, types.TextContent)
-            texts.append(content.text)
-    loaded, read, found = texts
-    assert "1 more file of this skill is not listed here. `skill_read` reads any file by its path." in loaded
-    way = "the user can raise resources.max_bytes in ~/.config/metier/config.toml"
-    assert read.endswith(f"[truncated: 4000 bytes of big.md are left out of 5000; {way}]")
-    assert found.endswith("match; ask more precisely, or for more results with `limit`, up to 50.")
+            assert says in text_of(await client.call_tool(tool, arguments)), tool

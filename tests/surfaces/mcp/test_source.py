@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from clients import command, digest
+from clients import HOSTS, command, digest
 
 import forking
 from metier import Skills
@@ -139,70 +139,52 @@ def test_nothing_is_read_before_it_is_needed_and_nothing_twice(
     skills = joined()
     assert skills["deploy"].size == len(TEXT)
     assert server.asked() == ["skills/list"]
-    skills.session(approve=yes).load("deploy")
+    session = skills.session(approve=yes)
+    first = session.load("deploy")
     skills.session(approve=yes).load("deploy")
     assert server.asked() == ["skills/list", f"resources/read {BASE}/SKILL.md"]
+    assert "[from the MCP server acme] Ships it." in session.prompt().text
+    read = session.read("deploy", "guide.md").text
+    called = session.call("skill_read", {"name": "deploy", "path": "guide.md"}).text
+    for text in (first.text, read, called):
+        assert "MCP server acme" in text, "the model is told whose text it reads"
 
 
 @pytest.mark.system
-def test_the_model_is_told_whose_text_it_reads(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
+def test_every_host_says_so_in_what_a_load_returns(
+    server: UntrustedServer, world: World, sources: Callable[..., McpSource], tmp_path: Path
+) -> None:
+    server.publish()
+    for profile in HOSTS:
+        source = sources([server.config()], str(tmp_path / "cache"))
+        session = world.discover(profile, source=source, settings={"enabled": True}).session(approve=yes)
+        name = session.offered().get("load") or session.offered()["read"]
+        result = session.call(name, {"path": "skill://deploy"} if profile == "omp" else {"name": "deploy"})
+        assert (result.ok, "STEPS" in result.text, "MCP server acme" in result.text) == (True, True, True), profile
+
+
+@pytest.mark.system
+def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
+    server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path
+) -> None:
     server.publish()
     skills = joined()
-    session = skills.session(approve=yes)
-    assert "[from the MCP server acme] Ships it." in session.prompt().text
-    for text in (
-        session.load("deploy").text,
-        session.load("deploy").body,
-        session.read("deploy", "guide.md").text,
-        session.call("skill_read", {"name": "deploy", "path": "guide.md"}).text,
-    ):
-        assert "MCP server acme" in text or text == ""
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("approve", "rules"),
-    [
-        (lambda request: True, {}),
-        (lambda request: "always", {}),
-        (lambda request: False, {}),
+    answers: list[tuple[Callable[[Request], bool | str] | None, dict[str, object]]] = [
+        (lambda _: True, {}),
+        (lambda _: "always", {}),
+        (lambda _: False, {}),
         (None, {}),
         (None, {"allow": [{"tool": "mcp_load"}]}),
         (None, {"deny": [{"tool": "mcp_load"}]}),
-    ],
-    ids=["yes", "always", "no", "nobody to ask", "allowed", "denied"],
-)
-def test_what_a_server_gave_is_replayed_byte_for_byte_without_it(
-    server: UntrustedServer,
-    joined: Callable[..., Skills],
-    tmp_path: Path,
-    approve: Callable[[Request], bool | str] | None,
-    rules: dict[str, object],
-) -> None:
-    server.publish()
+    ]
     with open_store(str(tmp_path / "trail.db")) as store:
-        session = joined().session(approve=approve, store=store, policy=rules)
-        for act in (lambda: session.load("deploy"), lambda: session.read("deploy", "guide.md")):
-            with contextlib.suppress(PolicyDenied):
-                assert "MCP server acme" in act().text
-        outcome = replay(from_store(store, session.id))
-        assert outcome.identical, outcome.differences
-        assert len(outcome.outputs) == 2
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("profile", ["standard", "codelia", "omp", "mycodeagent", "rip", "remcochat"])
-def test_every_host_says_so_in_what_a_load_returns(
-    server: UntrustedServer, world: World, sources: Callable[..., McpSource], tmp_path: Path, profile: str
-) -> None:
-    server.publish()
-    source = sources([server.config()], str(tmp_path / "cache"))
-    session = world.discover(profile, source=source, settings={"enabled": True}).session(approve=yes)
-    name = session.offered().get("load") or session.offered()["read"]
-    result = session.call(name, {"path": "skill://deploy"} if profile == "omp" else {"name": "deploy"})
-    assert result.ok
-    assert "STEPS" in result.text
-    assert "MCP server acme" in result.text
+        for number, (approve, rules) in enumerate(answers):
+            session = skills.session(approve=approve, store=store, policy=rules)
+            for act in (lambda one=session: one.load("deploy"), lambda one=session: one.read("deploy", "guide.md")):
+                with contextlib.suppress(PolicyDenied):
+                    assert "MCP server acme" in act().text
+            outcome = replay(from_store(store, session.id))
+            assert (outcome.identical, len(outcome.outputs)) == (True, 2), (number, outcome.differences)
 
 
 # --- verification ---
@@ -219,38 +201,22 @@ def refusal(session: Session, path: str = "SKILL.md") -> str:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("served", "reason"),
-    [
-        (TEXT.replace("STEPS", "TRICK"), "digest"),
-        (TEXT + " ", "size"),
-        ("", "size"),
-    ],
-)
 def test_a_skill_that_is_not_as_listed_is_not_loaded(
-    server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path, served: str, reason: str
+    server: UntrustedServer, joined: Callable[..., Skills], tmp_path: Path
 ) -> None:
-    server.publish(serves={**server.files, "SKILL.md": served})
-    session = joined().session(approve=yes)
-    assert refusal(session) == reason
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    for served, reason in ((TEXT.replace("STEPS", "TRICK"), "digest"), (TEXT + " ", "size"), ("", "size")):
+        server.publish(serves={**server.files, "SKILL.md": served})
+        assert refusal(joined().session(approve=yes)) == reason
+        assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    honest = server.frontmatter
+    for change in ({"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}):
+        server.frontmatter = {**honest, **change}
+        server.publish()
+        assert refusal(joined().session(approve=yes)) == "frontmatter", change
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "change",
-    [{"description": "Ships nothing."}, {"license": "MIT"}, {"allowed-tools": "Read"}],
-)
-def test_a_frontmatter_that_is_not_the_files_is_refused(
-    server: UntrustedServer, joined: Callable[..., Skills], change: dict[str, object]
-) -> None:
-    server.frontmatter |= change
-    server.publish()
-    assert refusal(joined().session(approve=yes)) == "frontmatter"
-
-
-@pytest.mark.system
-def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
+def test_a_file_that_is_not_listed_is_refused_without_asking_for_it_and_a_gone_one_names_its_server(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
     server.publish(serves={**server.files, "extra.md": "EXTRA"})
@@ -258,6 +224,9 @@ def test_a_file_that_is_not_listed_is_refused_without_asking_for_it(
     assert session.read("deploy", "guide.md").text.endswith("GUIDE")
     assert refusal(session, "extra.md") == "unlisted"
     assert f"resources/read {BASE}/extra.md" not in server.asked()
+    server.publish(serves={})
+    with pytest.raises(ResourceError, match="the server acme answered: no such resource"):
+        session.read("deploy", "scripts/a.sh")
 
 
 @pytest.mark.system
@@ -275,16 +244,6 @@ def test_a_cached_file_that_was_touched_is_fetched_again(
     cached.unlink()
     cached.symlink_to("/etc/passwd")
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
-
-
-@pytest.mark.system
-def test_a_server_that_is_gone_is_an_error_with_its_name(
-    server: UntrustedServer, joined: Callable[..., Skills]
-) -> None:
-    server.publish(serves={})
-    session = joined().session(approve=yes)
-    with pytest.raises(ResourceError, match="the server acme answered: no such resource"):
-        session.load("deploy")
 
 
 SHA = "sha256:" + "0" * 64
@@ -312,63 +271,44 @@ BAD: list[tuple[dict[str, object] | str, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def offline(tmp_path_factory: pytest.TempPathFactory) -> UntrustedServer:
-    return UntrustedServer(tmp_path_factory.mktemp("offline") / "server.json")
-
-
 @pytest.mark.system
-@pytest.mark.parametrize(("change", "why"), BAD, ids=[why for _, why in BAD])
 def test_a_bad_entry_is_left_out_with_its_reason(
-    offline: UntrustedServer,
-    change: dict[str, object] | str,
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
-    world: World,
-    tmp_path: Path,
+    server: UntrustedServer, monkeypatch: pytest.MonkeyPatch, world: World, tmp_path: Path
 ) -> None:
-    bad = offline.entry(**change) if isinstance(change, dict) else change
-    good = json.loads(json.dumps(offline.entry()).replace("deploy", "honest"))
-    monkeypatch.setattr("metier.sources.mcp_client.McpClient.skills", lambda self: ListedSkills([bad, good], 0))
-    source = McpSource([offline.config()], str(tmp_path / "cache"))
-    skills = world.discover(source=source)
-    source.close()
-    assert [skill.name for skill in skills] == ["honest"]
-    (skipped,) = skills.skipped
-    assert skipped.reason == "mcp"
-    assert why in skipped.detail
+    good = json.loads(json.dumps(server.entry()).replace("deploy", "honest"))
+    for change, why in BAD:
+        bad = server.entry(**change) if isinstance(change, dict) else change
+        listed = ListedSkills([bad, good], 0)
+        monkeypatch.setattr("metier.sources.mcp_client.McpClient.skills", lambda _, listed=listed: listed)
+        source = McpSource([server.config()], str(tmp_path / "cache"))
+        skills = world.discover(source=source)
+        source.close()
+        assert [skill.name for skill in skills] == ["honest"], why
+        (skipped,) = skills.skipped
+        assert (skipped.reason, why in skipped.detail) == ("mcp", True), (why, skipped.detail)
 
 
 # --- approval ---
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("unasked", ["refuse", "loads", "allow"])
-def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server(
-    server: UntrustedServer, joined: Callable[..., Skills], unasked: str
-) -> None:
-    server.publish()
-    store = MemoryStore()
-    session = joined().session(policy={"unasked": unasked}, store=store)
-    refused = session.call("skill_load", {"name": "deploy"})
-    assert not refused.ok
-    assert "nobody can be asked here" in refused.text
-    assert 'tool = "mcp_load", skill_name = "deploy", scope = "mcp", source = "acme" }' in refused.text
-    assert replay(from_store(store, session.id)).identical
-    assert server.asked() == ["skills/list"]
-
-
-@pytest.mark.system
-def test_where_nobody_can_be_asked_a_person_who_names_a_skill_has_said_yes(
+def test_where_nobody_can_be_asked_a_model_gets_nothing_of_a_server_and_a_person_has_said_yes(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
     server.publish()
     skills = joined()
+    for unasked in ("refuse", "loads", "allow"):
+        store = MemoryStore()
+        session = skills.session(policy={"unasked": unasked}, store=store)
+        refused = session.call("skill_load", {"name": "deploy"})
+        assert (refused.ok, "nobody can be asked here" in refused.text) == (False, True), unasked
+        assert 'tool = "mcp_load", skill_name = "deploy", scope = "mcp", source = "acme" }' in refused.text
+        assert replay(from_store(store, session.id)).identical
+        assert server.asked() == ["skills/list"]
     assert skills.session().load("deploy").text
     assert skills.session().invoke("/deploy now").loaded is not None
-    denied = skills.session(policy={"deny": [{"tool": "mcp_load"}]})
     with pytest.raises(PolicyDenied, match="deny rule"):
-        denied.load("deploy")
+        skills.session(policy={"deny": [{"tool": "mcp_load"}]}).load("deploy")
 
 
 @pytest.mark.system
@@ -377,12 +317,7 @@ def test_an_approval_is_of_the_whole_set_and_asked_for_once(
 ) -> None:
     server.publish()
     asked: list[Request] = []
-
-    def approve(request: Request) -> bool:
-        asked.append(request)
-        return True
-
-    session = joined().session(approve=approve)
+    session = joined().session(approve=lambda request: not asked.append(request))
     session.load("deploy")
     session.read("deploy", "guide.md")
     (request,) = asked
@@ -404,6 +339,9 @@ def test_a_changed_set_asks_again_even_after_always(
     session.load("deploy")
     session.load("deploy", arguments="again")
     assert answers == ["no"]
+    (rule,) = session.policy.rules().allow
+    remembered = {"allow": [rule.as_dict()]}
+    assert "STEPS" in skills.session(policy=remembered).load("deploy").text
     server.files[path] = TEXT + "more\n" if path == "SKILL.md" else "changed"
     server.publish()
     skills.refresh()
@@ -412,22 +350,7 @@ def test_a_changed_set_asks_again_even_after_always(
     assert skills.refresh()
     with pytest.raises(PolicyDenied, match="the answer was no"):
         session.load("deploy", arguments="once more")
-
-
-@pytest.mark.system
-def test_a_remembered_rule_allows_exactly_that_set(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
-    server.publish()
-    skills = joined()
-    session = skills.session(approve=lambda request: "always")
-    session.load("deploy")
-    (rule,) = session.policy.rules().allow
-    allowed = {"allow": [rule.as_dict()]}
-    assert "STEPS" in skills.session(policy=allowed).load("deploy").text
-    server.files["guide.md"] = "another"
-    server.publish()
-    server.clock += 10
-    skills.refresh()
-    assert not skills.session(policy=allowed).call("skill_load", {"name": "deploy"}).ok
+    assert not skills.session(policy=remembered).call("skill_load", {"name": "deploy"}).ok
 
 
 @pytest.mark.system
@@ -435,16 +358,15 @@ def test_allowed_tools_count_only_where_the_user_said_so(
     server: UntrustedServer, joined: Callable[..., Skills]
 ) -> None:
     server.publish()
-    assert joined()["deploy"].allowed_tools is None
-    assert joined(allowed_tools=("deploy",))["deploy"].allowed_tools == ("Bash",)
-    assert joined(allowed_tools=("other",))["deploy"].allowed_tools is None
+    for named, tools in (((), None), (("deploy",), ("Bash",)), (("other",), None)):
+        assert joined(allowed_tools=named)["deploy"].allowed_tools == tools
 
 
 # --- names ---
 
 
 @pytest.mark.system
-def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
+def test_a_local_skill_keeps_its_name_unless_the_server_is_preferred_and_the_collision_is_told(
     server: UntrustedServer, joined: Callable[..., Skills], world: World
 ) -> None:
     server.publish()
@@ -452,32 +374,15 @@ def test_a_local_skill_keeps_its_name_and_the_collision_is_told(
     skills = joined()
     assert skills["deploy"].source == "agents"
     (shadowed,) = skills.shadowed
-    assert shadowed.skill.source == "acme"
     (collision,) = [d for d in skills.diagnostics if d.code == "collision"]
-    assert collision.path == shadowed.skill.path
+    assert (shadowed.skill.source, collision.path) == ("acme", shadowed.skill.path)
     session = skills.session(approve=yes)
     assert "LOCAL" in session.load("deploy").text
     assert "STEPS" in session.load(path=shadowed.skill.path).text
-
-
-@pytest.mark.system
-def test_a_preferred_server_wins_and_the_collision_is_told(
-    server: UntrustedServer, joined: Callable[..., Skills], world: World
-) -> None:
-    server.publish()
-    world.skill(f"{SKILLS}/deploy")
-    skills = joined(prefer=True)
-    assert skills["deploy"].source == "acme"
-    assert [d.code for d in skills.diagnostics] == ["collision"]
-
-
-@pytest.mark.system
-def test_where_the_last_path_wins_a_server_does_not_win(
-    server: UntrustedServer, joined: Callable[..., Skills], world: World
-) -> None:
-    server.publish()
+    preferred = joined(prefer=True)
+    assert (preferred["deploy"].source, [d.code for d in preferred.diagnostics]) == ("acme", ["collision"])
     world.skill("skills/deploy")
-    skills = joined("mycodeagent")
+    skills = joined("mycodeagent")  # where the last path wins, a server does not
     assert skills["deploy"].source != "acme"
     assert "collision" in [d.code for d in skills.diagnostics]
 
@@ -486,23 +391,19 @@ def test_where_the_last_path_wins_a_server_does_not_win(
 
 
 @pytest.mark.system
-def test_a_server_that_does_not_start_costs_a_warning_and_no_other_skill(
-    world: World, tmp_path: Path, sources: Callable[..., McpSource]
+def test_a_server_that_does_not_start_or_has_no_skills_costs_a_warning_and_no_other_skill(
+    world: World, tmp_path: Path, sources: Callable[..., McpSource], server: UntrustedServer
 ) -> None:
     world.skill(f"{SKILLS}/local")
-    source = sources([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path / "cache"))
-    skills = world.discover(source=source)
-    assert [skill.name for skill in skills] == ["local"]
-    (note,) = skills.diagnostics
-    assert (note.severity, "cannot reach the server gone" in note.message) == ("warning", True)
-
-
-@pytest.mark.system
-def test_a_server_without_skills_is_told_apart(server: UntrustedServer, joined: Callable[..., Skills]) -> None:
     server.publish(plain=True)
-    skills = joined()
-    assert len(skills) == 0
-    assert [d.message for d in skills.diagnostics] == ["the server acme does not offer skills"]
+    for config, says in (
+        (ServerConfig("gone", ("/nowhere/server",)), "cannot reach the server gone"),
+        (server.config(), "the server acme does not offer skills"),
+    ):
+        skills = world.discover(source=sources([config], str(tmp_path / "cache")))
+        assert [skill.name for skill in skills] == ["local"]
+        (note,) = skills.diagnostics
+        assert (note.severity, says in note.message) == ("warning", True)
 
 
 @pytest.mark.system

@@ -19,47 +19,25 @@ from rpc_process import RpcProcess as Client
 from worlds import World
 
 
-@pytest.fixture
-def pipe(world: World) -> Generator[subprocess.Popen[str], None, None]:
-    world.skill(".agents/skills/one")
-    line = [*forking.METIER, "rpc", "--store", "memory:"]
-    line += ["--cwd", str(world.project), "--home", str(world.home)]
-    with forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait() == 0
-
-
-def send(pipe: subprocess.Popen[str], method: str) -> None:
-    assert pipe.stdin is not None
-    pipe.stdin.write(json.dumps({"jsonrpc": "2.0", "id": method, "method": method}) + "\n")
-    pipe.stdin.flush()
-
-
-def receive(pipe: subprocess.Popen[str], key: str) -> dict[str, Any]:
-    """The next message that has the key; others are passed over."""
-    assert pipe.stdout is not None
-    while key not in (message := json.loads(pipe.stdout.readline())):
-        pass
-    return message
-
-
 @pytest.mark.system
-def test_a_client_is_told_what_was_added_removed_and_changed(world: World, pipe: subprocess.Popen[str]) -> None:
-    send(pipe, "skills.list")
-    assert [skill["name"] for skill in receive(pipe, "result")["result"]["skills"]] == ["one"]
+def test_a_client_is_told_what_was_added_and_removed(world: World) -> None:
+    world.skill(".agents/skills/one")
+    client = Client(world)
+
+    def told(**changes: list[str]) -> None:
+        news = {"added": [], "removed": [], "changed": [], **changes}
+        assert client.receive() == {"jsonrpc": "2.0", "method": "skills.changed", "params": news}
+
+    def listed() -> list[str]:
+        return [skill["name"] for skill in client.call("skills.list")["skills"]]
+
+    assert listed() == ["one"]
     world.skill(".agents/skills/two")
-    told = receive(pipe, "method")
-    assert told == {
-        "jsonrpc": "2.0",
-        "method": "skills.changed",
-        "params": {"added": ["two"], "removed": [], "changed": []},
-    }
-    send(pipe, "skills.list")
-    assert [skill["name"] for skill in receive(pipe, "result")["result"]["skills"]] == ["one", "two"]
+    told(added=["two"])
+    assert listed() == ["one", "two"]
     (world.project / ".agents/skills/one/SKILL.md").unlink()
-    assert receive(pipe, "method")["params"] == {"added": [], "removed": ["one"], "changed": []}
+    told(removed=["one"])
+    client.end()
 
 
 def test_every_method_is_on_the_page_and_no_other() -> None:
@@ -133,13 +111,13 @@ def test_an_error_that_nobody_foresaw_is_logged_and_answered_and_the_next_call_w
     assert "result" in json.loads(client.handle(json.dumps(request("session.load", name="one"))) or "")
 
 
-@pytest.mark.parametrize("id_", ['"\\ud800"', "1e999", "NaN", "[1]", "{}"])
-def test_an_id_that_cannot_be_sent_back_is_refused(world: World, id_: str) -> None:
+def test_an_id_that_cannot_be_sent_back_is_refused(world: World) -> None:
     client = Dispatcher(App(world.project, home=world.home, store="memory:"))
-    line = client.handle(f'{{"jsonrpc":"2.0","id":{id_},"method":"skills.list"}}') or ""
-    answer = json.loads(line, parse_constant=pytest.fail)
-    assert answer["id"] is None
-    assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR)
+    for id_ in ('"\\ud800"', "1e999", "NaN", "[1]", "{}"):
+        line = client.handle(f'{{"jsonrpc":"2.0","id":{id_},"method":"skills.list"}}') or ""
+        answer = json.loads(line, parse_constant=pytest.fail)
+        assert answer["id"] is None, id_
+        assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR), id_
 
 
 @pytest.mark.system
@@ -174,14 +152,14 @@ def client(configured: World) -> Generator[Client, None, None]:
     opened.end()
 
 
-def answers(world: World) -> Path:
-    return world.home / ".config/metier/permissions.toml"
-
-
 @pytest.mark.system
-def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client) -> None:
+def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client, configured: World) -> None:
+    other = Client(configured)
+    refused = other.call("session.call", **LOAD)
+    assert (refused["ok"], "nobody can be asked here" in str(refused)) == (False, True), "it did not say that it asks"
+    assert "BODY" in other.call("session.load", name="one")["text"], "what the host names is its own yes"
     session = client.call("session.create", asks=True)["session_id"]
-    for answer, ok in (("once", True), ("no", False), ("once", True)):
+    for answer, ok in (("once", True), ("no", False), ("always", True)):
         client.send("load", "session.call", **LOAD)
         asked = client.receive()
         assert (asked["jsonrpc"], asked["method"]) == ("2.0", "session.ask")
@@ -190,23 +168,13 @@ def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client) -> N
         assert params["choices"] == ["once", "always", "no"]
         client.answer(asked["id"], answer)
         got = client.receive()
-        assert got["id"] == "load"
-        assert got["result"]["ok"] is ok
+        assert (got["id"], got["result"]["ok"]) == ("load", ok)
     said = [frame["answer"] for frame in client.call("session.events") if frame["type"] == "policy_asked"]
-    assert said == ["once", "no", "once"]
-
-
-@pytest.mark.system
-def test_always_holds_in_another_process_at_once(client: Client, configured: World) -> None:
-    other = Client(configured)
-    assert other.call("session.call", **LOAD)["ok"] is False
-    client.call("session.create", asks=True)
-    client.send(1, "session.call", **LOAD)
-    client.answer(client.receive()["id"], "always")
-    assert client.receive()["result"]["ok"] is True
-    assert answers(configured).read_text().count("[[allow]]") == 1
-    assert other.call("session.call", **LOAD)["ok"] is True
-    assert client.call("session.call", **LOAD)["ok"] is True, "it is not asked again"
+    assert said == ["once", "no", "always"]
+    answers = configured.home / ".config/metier/permissions.toml"
+    assert answers.read_text().count("[[allow]]") == 1
+    for one in (client, other):
+        assert one.call("session.call", **LOAD)["ok"] is True, "always holds at once, also in another process"
     other.end()
 
 
@@ -228,36 +196,25 @@ def test_other_calls_are_answered_while_a_question_is_open(client: Client) -> No
 
 
 @pytest.mark.system
-def test_without_questions_answers_come_in_the_order_of_the_calls(client: Client) -> None:
+def test_anything_but_a_choice_in_time_is_a_no_and_the_next_call_works(client: Client) -> None:
     for number in range(50):
         client.send(number, "session.search", query="one")
-    assert [client.receive()["id"] for _ in range(50)] == list(range(50))
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    "response",
-    [
-        {"error": {"code": 1, "message": "no such method"}},
-        {"result": {"answer": "sure"}},
-        {"result": None},
-        {"result": {"answer": ["once"]}},
-    ],
-)
-def test_anything_but_a_choice_is_a_no_and_the_next_call_works(client: Client, response: dict[str, Any]) -> None:
+    assert [client.receive()["id"] for _ in range(50)] == list(range(50)), (
+        "without questions, in the order of the calls"
+    )
     client.call("session.create", asks=True)
-    client.send(1, "session.call", **LOAD)
-    asked = client.receive()["id"]
-    client.write({"jsonrpc": "2.0", "id": asked, **response})
-    assert client.receive()["result"]["ok"] is False
-    client.answer(asked, "once")  # too late
+    for response in (
+        {"error": {"code": 1, "message": "no such method"}},
+        *({"result": answer} for answer in ({"answer": "sure"}, None, {"answer": ["once"]})),
+    ):
+        client.send(1, "session.call", **LOAD)
+        asked = client.receive()["id"]
+        client.write({"jsonrpc": "2.0", "id": asked, **response})
+        assert client.receive()["result"]["ok"] is False, response
+        client.answer(asked, "once")  # too late
     client.answer("ask-99", "once")
     client.write([{"jsonrpc": "2.0", "id": "x", "result": 1}])
     assert client.call("session.search", query="one")["count"] == 1
-
-
-@pytest.mark.system
-def test_no_answer_in_time_is_a_no(client: Client) -> None:
     client.call("session.create", asks=True, ask_seconds=1)
     client.send(1, "session.call", **LOAD)
     assert client.receive()["method"] == "session.ask"
@@ -287,14 +244,6 @@ def test_a_session_keeps_asking_with_the_options_it_was_created_with(client: Cli
     client.answer(asked["id"], "once")
     assert "BODY" in client.receive()["result"]["text"]
     assert client.call("session.tools", session_id=session) == []
-
-
-@pytest.mark.system
-def test_a_client_that_does_not_say_so_is_not_asked(client: Client) -> None:
-    refused = client.call("session.call", **LOAD)
-    assert refused["ok"] is False
-    assert "nobody can be asked here" in str(refused)
-    assert "BODY" in client.call("session.load", name="one")["text"], "what the host names is its own yes"
 
 
 def test_over_http_there_is_no_way_to_ask(configured: World) -> None:

@@ -104,16 +104,14 @@ async def test_letters_in_their_order_find_a_name_and_are_marked(shelf: World) -
         await driven.until(lambda: driven.program.typed == "" and len(driven.names) == 6)
 
 
-@pytest.mark.parametrize(("word", "name"), [("fsc", "csv-profile"), ("cf", "csv-profile"), ("cp", "csv-profile")])
-async def test_letters_in_another_order_or_two_apart_find_nothing(world: World, word: str, name: str) -> None:
-    world.skill(f"{SKILLS}/{name}", description="Other.")
-    assert Picker(world.discover()).narrow(word, score=letters_score) == []
-
-
-async def test_a_name_with_endless_ways_to_match_takes_no_time(world: World) -> None:
-    world.skill(f"{SKILLS}/{'a-' * 31}a")
-    (found,) = Picker(world.discover()).narrow("aaaaaaaaaaaaaaaa", score=letters_score)
-    assert found.name == f"{'a-' * 31}a"
+async def test_letters_in_another_order_find_nothing_and_endless_ways_to_match_take_no_time(world: World) -> None:
+    endless = f"{'a-' * 31}a"
+    for name in ("csv-profile", endless):
+        world.skill(f"{SKILLS}/{name}", description="Other.")
+    picker = Picker(world.discover())
+    for word in ("fsc", "cf", "cp"):
+        assert picker.narrow(word, score=letters_score) == [], word
+    assert [one.name for one in picker.narrow("aaaaaaaaaaaaaaaa", score=letters_score)] == [endless]
 
 
 async def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
@@ -138,38 +136,30 @@ async def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World,
         await driven.until(lambda: len(driven.names) == 3)
 
 
-async def test_what_fits_best_comes_first(world: World) -> None:
+async def test_what_fits_best_comes_first_and_words_of_a_body_are_found(world: World) -> None:
     world.skill(f"{SKILLS}/a-first", description="Mentions a changelog among many other things that it does as well.")
-    world.skill(f"{SKILLS}/changelog", description="Keeps it.")
+    world.skill(f"{SKILLS}/changelog", description="Keeps it.", body="How amphibians live in ponds. " * 30)
 
     async with driving(world) as driven:
         await driven.press(*"changelog")
         await driven.until(lambda: driven.program.ranked[0] == "changelog" and driven.names[0] == "changelog")
         assert driven.names == ["changelog", "a-first"]
+        await driven.press("ctrl+u", *(key if key != " " else "space" for key in "amphibians in ponds"))
+        await driven.until(lambda: driven.names == ["changelog"])
 
 
-async def test_words_of_a_body_are_found_by_rank(world: World) -> None:
-    world.skill(f"{SKILLS}/one", body="How amphibians live in ponds. " * 30)
-    world.skill(f"{SKILLS}/two", body="Nothing of that kind.\n")
-
+async def test_where_there_is_nothing_to_choose_the_screen_says_so_and_enter_does_nothing(world: World) -> None:
     async with driving(world) as driven:
-        await driven.press(*(key if key != " " else "space" for key in "amphibians in ponds"))
-        await driven.until(lambda: driven.names == ["one"])
-
-
-async def test_a_query_without_an_answer_says_so_and_enter_does_nothing(shelf: World) -> None:
-    async with driving(shelf) as driven:
+        assert "There are no skills" in driven.said("#empty")
+    world.skill(f"{SKILLS}/one")
+    async with driving(world, query="on") as driven:
+        await driven.until(lambda: driven.names == ["one"], "the query to begin with")
         await driven.press(*"zzzqqq")
         await driven.until(lambda: driven.names == [])
-        assert "No skill matches “zzzqqq”." in driven.said("#empty")
+        assert "No skill matches “onzzzqqq”." in driven.said("#empty")
         await driven.press("enter")
         assert driven.program.is_running
     assert driven.program.return_value is None
-
-
-async def test_without_skills_the_screen_says_so(world: World) -> None:
-    async with driving(world) as driven:
-        assert "There are no skills" in driven.said("#empty")
 
 
 # --- scopes
@@ -195,19 +185,17 @@ async def test_each_skill_shows_its_scope_and_a_key_limits_the_list_to_one(shelf
 
 @pytest.mark.behaviour("C-102")
 async def test_a_switch_lasts(shelf: World) -> None:
+    for mode, key, said in (("off", "ctrl+t", "release-notes is off"), ("auto", "ctrl+t", "release-notes is on")):
+        async with driving(shelf) as driven:
+            await driven.press(*"release")
+            assert bool(re.search(r"release-notes +repo +off ", driven.drawn[0])) == (mode == "auto")
+            await driven.press(key)
+            await driven.until(lambda said=said: said in driven.said("#status"))
+        assert shelf.discover()["release-notes"].mode == mode
     async with driving(shelf) as driven:
-        await driven.press(*"release")
-        await driven.press("ctrl+t")
-        await driven.until(lambda: "release-notes is off" in driven.said("#status"))
-        assert "off" in driven.drawn[0]
-    assert not shelf.discover()["release-notes"].enabled
-
-    async with driving(shelf) as driven:
-        await driven.press(*"release")
-        assert re.search(r"release-notes +repo +off ", driven.drawn[0])
-        await driven.press("ctrl+t")
-        await driven.until(lambda: "release-notes is on" in driven.said("#status"))
-    assert shelf.discover()["release-notes"].enabled
+        await driven.press("ctrl+o")
+        await driven.until(lambda: "pinned" in driven.drawn[0])
+    assert shelf.discover()["pdf-forms"].mode == "pinned"
 
 
 @pytest.mark.behaviour("C-102")
@@ -223,13 +211,6 @@ async def test_a_skill_that_was_switched_off_stays_where_it_was_beside_its_heir(
     assert shelf.discover()["pdf-forms"].scope == "repo"
 
 
-async def test_a_pin_lasts(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        await driven.press("ctrl+o")
-        await driven.until(lambda: "pinned" in driven.drawn[0])
-    assert shelf.discover()["pdf-forms"].mode == "pinned"
-
-
 async def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
     (shelf.home / ".config").mkdir(parents=True)
     (shelf.home / ".config/metier").write_text("a file where a folder should be")
@@ -242,38 +223,25 @@ async def test_a_switch_that_cannot_be_written_says_so(shelf: World) -> None:
 # --- choosing
 
 
-async def test_enter_hands_over_what_is_under_the_cursor(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        await driven.press("down", "down", "up", "enter")
-    chosen = driven.program.return_value
-    assert chosen is not None
-    assert chosen.name == "release-notes"
-
-
-@pytest.mark.parametrize("keys", [["escape"], ["ctrl+c"], ["ctrl+q"]])
-async def test_leaving_hands_over_nothing(shelf: World, keys: list[str]) -> None:
-    async with driving(shelf) as driven:
-        await driven.press(*keys)
-    assert driven.program.return_value is None
-
-
-async def test_a_query_can_be_given_to_begin_with(shelf: World) -> None:
-    async with driving(shelf, query="sheet") as driven:
-        await driven.until(lambda: driven.names == ["spreadsheet"])
+async def test_enter_hands_over_what_is_under_the_cursor_and_leaving_nothing(shelf: World) -> None:
+    for keys, name in {("down", "down", "up", "enter"): "release-notes", ("escape",): "", ("ctrl+c",): ""}.items():
+        async with driving(shelf) as driven:
+            await driven.press(*keys)
+        chosen = driven.program.return_value
+        assert (chosen.name if chosen else "") == name
 
 
 # --- the preview and live changes
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_preview_shows_the_text_and_the_files(shelf: World, size: tuple[int, int]) -> None:
-    async with driving(shelf, size) as driven:
-        await driven.until(lambda: "Fills forms." in driven.preview)
+async def test_the_preview_shows_the_text_and_the_files(shelf: World) -> None:
+    async with driving(shelf) as driven:
         await driven.until(lambda: "scripts/fill.py" in driven.preview)
+        assert "Fills forms." in driven.preview
         assert "# How to fill" in driven.preview
         before = driven.program.query_one("#preview").scroll_y
         await driven.press("shift+down")
-        assert driven.program.query_one("#preview").scroll_y > before or size[1] > 24
+        assert driven.program.query_one("#preview").scroll_y > before
 
 
 async def test_changes_on_disk_appear_in_the_list_and_are_counted(shelf: World) -> None:
@@ -308,22 +276,15 @@ async def test_what_a_skill_says_is_never_markup_nor_obeyed(world: World) -> Non
     assert driven.program.return_value is not None, "a click chooses, and runs no action of a skill"
 
 
-async def test_wide_letters_keep_the_columns(world: World) -> None:
+async def test_wide_letters_keep_the_columns_and_without_colour_the_cursor_is_underlined(world: World) -> None:
     world.skill(f"{SKILLS}/japanese", description="日本語の文書を要約する。" * 20)
     world.skill(f"{SKILLS}/plain", description="Plain.")
 
     async with driving(world) as driven:
         rows = driven.program.rows
         assert {rows.render_line(y).cell_length for y in range(2)} == {rows.scrollable_content_region.width}
-
-
-async def test_without_colour_nothing_is_coloured_and_the_cursor_is_underlined(shelf: World) -> None:
-    async with driving(shelf) as driven:
-        svg = driven.program.export_screenshot()
-        strip = driven.program.rows.render_line(0)
-        assert any(segment.style is not None and segment.style.underline for segment in strip)
+        assert any(segment.style is not None and segment.style.underline for segment in rows.render_line(0))
         assert driven.program.no_color
-        assert "pdf-forms" in svg
 
 
 @pytest.mark.system

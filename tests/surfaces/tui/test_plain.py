@@ -33,15 +33,14 @@ def talk(world: World, *lines: str, query: str = "") -> tuple[Skill | None, list
 
 @pytest.mark.behaviour("C-100", "C-101")
 def test_words_search_and_a_number_chooses(shelf: World) -> None:
-    chosen, said = talk(shelf, "changelog", "1")
-    assert said[-2:] == ["1. release-notes, repo: Drafts a changelog.", "End of the results."]
-    assert chosen is not None
-    assert chosen.name == "release-notes"
-
-
-def test_the_end_of_input_and_quit_choose_nothing(shelf: World) -> None:
-    assert talk(shelf)[0] is None
+    for words in ("changelog", "rlsnts"):  # letters in their order find a name
+        chosen, said = talk(shelf, words, "1")
+        assert "1. release-notes, repo: Drafts a changelog." in said[-2:]
+        assert chosen is not None
+        assert chosen.name == "release-notes"
+    assert talk(shelf)[0] is None, "the end of the input"
     assert talk(shelf, ":quit", "1")[0] is None
+    assert {"files: scripts/a.py", "How to fill.", "scope: repo, from agents"} <= set(talk(shelf, ":show 1")[1])
 
 
 def test_long_answers_come_in_pages(world: World) -> None:
@@ -55,10 +54,6 @@ def test_long_answers_come_in_pages(world: World) -> None:
     assert chosen.name == "s24"
 
 
-def test_letters_in_their_order_find_a_name(shelf: World) -> None:
-    assert "1. release-notes, repo: Drafts a changelog." in talk(shelf, "rlsnts")[1]
-
-
 @pytest.mark.behaviour("C-102")
 def test_switches_are_commands_and_last(shelf: World) -> None:
     _, said = talk(shelf, ":off 1", ":pin 2", "pdf")
@@ -70,11 +65,6 @@ def test_switches_are_commands_and_last(shelf: World) -> None:
     talk(shelf, ":on 1", ":unpin 2")
     skills = shelf.discover()
     assert (skills["pdf-forms"].mode, skills["release-notes"].mode) == ("auto", "auto")
-
-
-def test_show_reads_text_and_files(shelf: World) -> None:
-    _, said = talk(shelf, ":show 1")
-    assert {"files: scripts/a.py", "How to fill.", "scope: repo, from agents"} <= set(said)
 
 
 @pytest.mark.behaviour("C-101")
@@ -103,59 +93,18 @@ def test_hostile_text_is_harmless(world: World) -> None:
 
 
 @pytest.mark.system
-def test_it_works_in_a_pipe_without_a_terminal(shelf: World) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from metier.surfaces.cli import main; main()",
-        "pick",
-        "--plain",
-        "--cwd",
-        str(shelf.project),
-    ]
-    done = subprocess.run(command, input="sheets\n1\n", capture_output=True, text=True, check=True)
-    assert done.stdout == "spreadsheet\n"
-    assert subprocess.run(command, input="", capture_output=True, text=True, check=False).returncode == 1
-
-
-@pytest.mark.system
-def test_without_a_terminal_the_full_screen_says_what_to_do(shelf: World) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from metier.surfaces.cli import main; main()",
-        "pick",
-        "--cwd",
-        str(shelf.project),
-    ]
-    done = subprocess.run(command, input="", capture_output=True, text=True, check=False, start_new_session=True)
-    assert done.returncode == 2
-    assert "the picker needs a terminal" in done.stderr
-    assert "--plain" in done.stderr
-
-
-@pytest.mark.system
-def test_without_textual_the_missing_extra_is_named_and_plain_works(shelf: World) -> None:
-    block = "import sys; sys.modules['textual'] = None; from metier.surfaces.cli import main; main()"
-    command = [sys.executable, "-c", block, "pick", "--cwd", str(shelf.project)]
-    done = subprocess.run(command, input="", capture_output=True, text=True, check=False)
-    assert done.returncode == 4
-    assert "pip install 'metier[tui]'" in done.stderr
-    done = subprocess.run([*command, "--plain"], input="sheets\n1\n", capture_output=True, text=True, check=True)
-    assert done.stdout == "spreadsheet\n"
-
-
-@pytest.mark.system
-def test_a_scope_that_is_not_there_is_an_error_that_names_those_that_are(shelf: World) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from metier.surfaces.cli import main; main()",
-        "pick",
-        "--plain",
-        "--cwd",
-        str(shelf.project),
-    ]
-    done = subprocess.run([*command, "--scope", "nowhere"], input="", capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "known: all, repo, user)" in done.stderr
+def test_the_command_works_in_a_pipe_and_says_what_it_lacks(shelf: World) -> None:
+    without = "sys.modules['textual'] = None"
+    for line, given, before, code, out, says in (
+        ("--plain", "sheets\n1\n", "", 0, "spreadsheet\n", ""),
+        ("--plain", "", "", 1, "", ""),
+        ("", "", "", 2, "", "the picker needs a terminal"),
+        ("--plain --scope nowhere", "", "", 2, "", "known: all, repo, user)"),
+        ("", "", without, 4, "", "pip install 'metier[tui]'"),
+        ("--plain", "sheets\n1\n", without, 0, "spreadsheet\n", ""),
+    ):
+        program = f"import sys; {before}\nfrom metier.surfaces.cli import main; main()"
+        command = [sys.executable, "-c", program, "pick", *line.split(), "--cwd", str(shelf.project)]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, start_new_session=True)
+        assert (done.returncode, done.stdout) == (code, out), (line, done.stderr)
+        assert says in done.stderr
