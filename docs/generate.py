@@ -308,7 +308,7 @@ def commands_page() -> str:
 
 
 def hosts() -> str:
-    sys.path.insert(0, str(HOSTS))
+    sys.path[:0] = [str(HOSTS), str(HOSTS.parent)]
     from test_behaviour_coverage import covered  # it reads the marks of the tests
 
     tests = covered()

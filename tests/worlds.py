@@ -34,5 +34,11 @@ class World:
             self.trust()
         return file
 
+    def configure_user(self, text: str) -> None:
+        """Write the user's configuration."""
+        file = self.home / ".config/metier/config.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
     def discover(self, profile: str = "standard", cwd: Path | None = None, **given: Any) -> Skills:
         return Skills.discover(cwd or self.project, profile=profile, home=self.home, **given)

@@ -12,7 +12,6 @@ from scenario import Model, Step
 from metier import BadArguments, Skills, replay
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 
@@ -48,7 +47,7 @@ def both(world: World) -> World:
 @each_kind
 @pytest.mark.behaviour("C-083", "N-026")
 def test_a_denied_skill_is_refused_and_nobody_is_asked(driver: type[Driver], both: World) -> None:
-    user_config(both, '[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
+    both.configure_user('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
     path = str(both.project / ".agents/skills/a/SKILL.md")
     calls = [{"name": "a"}, {"path": path}, {"name": "b"}]
     model = Model([*(("skill_load", dict[str, object](call)) for call in calls), "Done."])

@@ -27,7 +27,6 @@ from metier.app import App
 from metier.record.store.memory import MemoryStore
 from metier.running import scripts
 from metier.session.session import Session
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 
@@ -36,7 +35,7 @@ def check(told: str, world: World) -> None:
     assert "policy refuses skill_run for carpentry (it must be confirmed, and nobody can be asked here" in told
     assert "a host with an approve callback" in told
     rule = told.partition("allow = [")[2].partition("]")[0]
-    user_config(world, f"[permissions]\nallow = [{rule}]\n")
+    world.configure_user(f"[permissions]\nallow = [{rule}]\n")
     after = skills(world).session(runner=runner())
     after.call(*LOAD)
     assert after.call(*RUN).ok

@@ -8,13 +8,6 @@ from worlds import World
 SKILLS = ".agents/skills"
 
 
-def user_config(world: World, text: str) -> None:
-    """Write the user's configuration."""
-    file = world.home / ".config/metier/config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-
-
 @pytest.fixture
 def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     return caller(world, capsys, monkeypatch)

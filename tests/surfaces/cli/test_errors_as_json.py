@@ -16,7 +16,6 @@ from calling import Run
 from forking import METIER
 from metier.surfaces.cli import cli, failure, main, registry
 from piping import reading
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 
@@ -104,7 +103,7 @@ ERRORS: list[tuple[str, str, int, dict[str, Any]]] = [
 
 
 def test_with_json_an_error_is_one_object_on_stderr(mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    user_config(mixed, '[permissions]\ndeny = [{ tool = "skill_run" }]\n')
+    mixed.configure_user('[permissions]\ndeny = [{ tool = "skill_run" }]\n')
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     for line, code, exit_code, data in ERRORS:
         for words in (["--json", *line.split()], [*line.split(), "--json"]):

@@ -17,7 +17,6 @@ from metier.running.sandbox.fake import FakeRunner
 from metier.session.context import Asked, SessionContext, Work
 from metier.session.operations import Run
 from metier.values.results import RunResult
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 RUN = ("run", "one", "scripts/x.sh")
@@ -54,7 +53,7 @@ def test_it_is_refused_with_the_ways_out_and_both_work(world: World, metier: Met
     assert metier(*RUN, "--stdin", given="y\n").returncode == 2, "standard input for the script is no answer"
     assert metier(*RUN, "--stdin", "--yes", given="y\n").stdout == "RAN\ny\n"
     rule = refused.stderr.partition(" with ")[2].strip().removesuffix(")")
-    user_config(world, f"[permissions]\n{rule}\n")
+    world.configure_user(f"[permissions]\n{rule}\n")
     allowed = metier(*RUN)
     assert (allowed.returncode, allowed.stdout) == (0, "RAN\n")
 
@@ -100,7 +99,7 @@ def test_a_rule_is_an_answer_and_only_yes_stands_in_for_a_person(world: World, m
         ('deny = [{ tool = "skill_run" }]', (), 3, 3),
         ('profile = "read-only"', (), 3, 3),
     ):
-        user_config(world, f"[permissions]\n{rules}\n")
+        world.configure_user(f"[permissions]\n{rules}\n")
         for line, expected in ((RUN, code), ((*RUN, "--yes"), yes)):
             done = metier(*line, *more)
             assert (done.returncode, done.stdout) == (expected, "" if expected else "RAN\n"), (rules, done.stderr)

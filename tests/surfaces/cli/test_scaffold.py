@@ -18,7 +18,6 @@ from metier.hosts.profiles import BUILT_IN
 from metier.sources.install.fetch import INDEX
 from parts import needs
 from sources.install.skillsite import Site
-from surfaces.cli.cli_fixtures import user_config
 from terminals import Terminal
 from worlds import World
 
@@ -216,7 +215,7 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
     world: World, site: Site, tmp_path: Path, answer: str, code: int
 ) -> None:
     site.offer("probe", zipped())
-    user_config(world, '[permissions]\nask = [{ tool = "install" }]\n')
+    world.configure_user('[permissions]\nask = [{ tool = "install" }]\n')
     terminal = Terminal(world, tmp_path / "tmux")
     try:
         terminal.run(f"metier install {site.url} probe; echo exit-$?", columns=120, rows=50)
@@ -237,6 +236,6 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
 @pytest.mark.system
 def test_a_site_works_from_the_command_where_a_rule_opens_it(world: World, run: Run, site: Site) -> None:
     site.offer("probe", tarred())
-    user_config(world, f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
+    world.configure_user(f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
     assert run("install", site.url, "probe", "--yes", "-q").code == 0
     assert "probe" in run("list").out

@@ -3,7 +3,6 @@
 import pytest
 
 from calling import Run, narrow_terminal
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -29,7 +28,7 @@ def test_one_skill_is_shown_alone_and_what_the_record_does_not_say_is_said(mixed
     unknown = run("usage", "--skill", "nope")
     assert (unknown.code, unknown.out) == (1, "")
     assert "none of 1 session offered, found or used the skill 'nope'" in unknown.err
-    user_config(mixed, "[permissions]\nredact = true\n")
+    mixed.configure_user("[permissions]\nredact = true\n")
     run("load", "xlsx", "--session", "second")
     shown = " ".join(run("usage", "--skill", "pdf").out.split())
     assert ("pdf" in shown, "xlsx" in shown) == (True, False)

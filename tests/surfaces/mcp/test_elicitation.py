@@ -13,7 +13,6 @@ from mcp.shared.exceptions import MCPError
 
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
-from surfaces.cli.cli_fixtures import user_config
 from worlds import World
 
 CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
@@ -24,7 +23,7 @@ SCRIPT = "#!/bin/sh\necho RAN\n"
 @pytest.fixture
 def library(world: World) -> World:
     world.skill(".agents/skills/one", body="BODY", files={"a.md": "TEXT", "scripts/x.sh": SCRIPT})
-    user_config(world, '[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
+    world.configure_user('[permissions]\nask = [{ tool = "skill_load" }, { tool = "skill_read" }]\n')
     return world
 
 
@@ -132,7 +131,7 @@ async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: Wo
             assert isinstance(content, types.TextContent)
             assert f"policy refuses skill_load for one {says} ~/.config/metier/config.toml" in content.text
             rule = content.text.partition("with allow = [")[2].partition("]")[0]
-    user_config(library, f"{config.read_text()}allow = [{rule}]\n")
+    library.configure_user(f"{config.read_text()}allow = [{rule}]\n")
     async with connected(library, "memory", era) as client:
         assert await load(client)
 
@@ -176,7 +175,7 @@ async def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_aroun
     (folder / "x.md").symlink_to("SKILL.md")
     (folder / "d/y.md").symlink_to("../SKILL.md")
     (folder / "hard.md").hardlink_to(folder / "SKILL.md")
-    user_config(library, '[permissions]\nask = [{ tool = "skill_load" }]\n')
+    library.configure_user('[permissions]\nask = [{ tool = "skill_load" }]\n')
     for path in ("x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"):
         person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
         async with connected(library, "memory", era, asked=person) as client:
