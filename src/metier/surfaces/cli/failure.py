@@ -177,8 +177,8 @@ def _name(filename: object) -> str:
 def tell(error: BaseException, as_json: bool) -> int:
     """Print an error on stderr, and return the exit code."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        path = error.ctx.command_path.partition("metier")[2]
-        if way_out := removed("options").get(f"metier{path} {error.option_name}"):
+        path, gone = error.ctx.command_path.partition("metier")[2], removed("options")
+        if way_out := gone.get(f"metier{path} {error.option_name}") or gone.get(f"metier {error.option_name}"):
             error = click.UsageError(f"there is no option {error.option_name} any more: {way_out}.", error.ctx)
     failure = failure_of(error)
     try:
