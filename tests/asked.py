@@ -63,7 +63,7 @@ FACTS = {
     "once": "this one run, of this content and with these arguments.",
     "always": f"this script of the skill at {FOLDER}, with any arguments, where it reads the folder /srv/project, "
     "as long as no file of the skill and no package changes and it is given the same.",
-    "no": "nothing runs, and whoever asked is told so.",
+    "no": "nothing runs; the caller gets an error.",
 }
 IN_SCRIPT = r'print("<b>second</b> [bold]x[/bold] \x1b[2J \u202e")'
 IN_DIFF = ('-print("older")', '+print("first")')

@@ -50,7 +50,7 @@ def test_the_baseline_lists_names_and_descriptions_and_no_more_and_all_while_the
     assert (whole.shown, whole.total, whole.truncated) == (40, 40, False)
     assert (len(squeezed.text) <= 4000, squeezed.shown, squeezed.truncated) == (True, 40, False)
     assert (len(cut.text) <= 800, cut.total, cut.truncated) == (True, 40, True)
-    assert f"{40 - cut.shown} of 40 skills are not shown; they load by name all the same." in cut.text
+    assert f"{40 - cut.shown} of 40 skills are not shown; you can still load them by name." in cut.text
 
 
 @pytest.mark.behaviour("R-004")

@@ -1,4 +1,4 @@
-"""Where nobody can be asked: a person's own request is its own yes, and a model is told what would allow its call."""
+"""Where nobody can be asked: what a person requests needs no confirmation, and a model is told what would allow it."""
 
 from typing import Any
 

@@ -96,4 +96,4 @@ def test_without_any_tool_the_user_is_the_way(world: World, tmp_path: Path) -> N
         world.skill(f".agents/skills/knot-{number:02}", description="Ties a knot of this kind.")
     app = App(world.project, home=world.home, store="memory:")
     text = app.skills().session(tools=False).system_prompt(budget=700)
-    assert "skills are not shown; they load by name all the same. The user can call them by name." in text
+    assert "skills are not shown; you can still load them by name. The user can call them by name." in text

@@ -79,7 +79,7 @@ def test_what_has_no_room_for_a_description_is_named_and_the_rest_is_counted(cro
     assert prompt.names
     assert prompt.more
     assert prompt.shown == len(prompt.names) + len(prompt.more) < prompt.total == 103
-    assert f"{103 - prompt.shown} of 103 skills are not shown; they load by name all the same" in prompt.text
+    assert f"{103 - prompt.shown} of 103 skills are not shown; you can still load them by name" in prompt.text
     assert "Find them with `skill_search`." in prompt.text
 
 

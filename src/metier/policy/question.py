@@ -74,10 +74,10 @@ class Question(Value, kw_only=True):
     def of(cls, request: Request) -> "Question":
         heading, content, is_diff = _content(request)
         shown, left_out = _shortened(content)
-        once, no = "only this time.", "it is refused, and whoever asked is told so."
+        once, no = "only this time.", "denied; the caller gets an error."
         if request.tool == "skill_run":
             once = "this one run, of this content and with these arguments."
-            no = "nothing runs, and whoever asked is told so."
+            no = "nothing runs; the caller gets an error."
         return cls(
             title=_title(request),
             facts=tuple(_fact(label, text) for label, text in _facts(request) if text),

@@ -1,4 +1,4 @@
-"""How the events of a session reach its store: chained frames, on condition that the stream ends where one believes.
+"""How the events of a session reach its store: chained frames, if the stream still ends at the expected number.
 
 Events are held back and written together, in one transaction. If another process wrote first, its events are folded in,
 and what was held back is decided anew by the caller, or follows if it is settled. Times and ids come from a

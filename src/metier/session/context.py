@@ -50,7 +50,7 @@ class Asked:
     looked_up: "dict[ScriptKey, Grant]" = field(default_factory=dict[Any, Grant])
     """What was looked up elsewhere for those scripts, such as versions of packages, as the questions showed it."""
     is_final: bool = False
-    """Whether the answers are all there are: what needs another one is refused, whoever wants it."""
+    """Whether the answers are all there are: anything not yet answered is denied."""
 
 
 R = TypeVar("R")

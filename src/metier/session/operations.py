@@ -130,7 +130,7 @@ class Search(Operation[SearchResult], kw_only=True):
     scope: Annotated[str | None, about("Only skills of this scope.")] = None
     context: Annotated[
         str | None,
-        about("What else is known: languages, names of files, earlier requests. It counts little.", nul=True),
+        about("Optional context, used only to break ties: languages, names of files, earlier requests.", nul=True),
     ] = None
     by: _By = "user"
 

@@ -451,7 +451,7 @@ class Session:
     def exclusive(self) -> bool:
         """Whether the host sees to it that no other process works in the session for now.
 
-        Prompts and properties then do not look for what others did. An operation notices it all the same.
+        Prompts and properties then do not look for what others did. An operation still notices it.
         """
         return self._context.recorder.exclusive
 

@@ -157,7 +157,7 @@ def test_a_client_that_asks_is_asked_and_its_answer_decides(client: Client, conf
     other = Client(configured)
     refused = other.call("session.call", **LOAD)
     assert (refused["ok"], "nobody can be asked here" in str(refused)) == (False, True), "it did not say that it asks"
-    assert "BODY" in other.call("session.load", name="one")["text"], "what the host names is its own yes"
+    assert "BODY" in other.call("session.load", name="one")["text"], "the host need not confirm what it names"
     session = client.call("session.create", asks=True)["session_id"]
     for answer, ok in (("once", True), ("no", False), ("always", True)):
         client.send("load", "session.call", **LOAD)

@@ -147,7 +147,7 @@ def description_of(skill: Skill, profile: Profile) -> str:
 
 def not_listed(activation: Activation) -> str:
     """What a model reads where a limit cut the list of a skill's files."""
-    count, way = activation.loaded.files_left_out, "They are in its directory all the same."
+    count, way = activation.loaded.files_left_out, "They are still in its directory."
     if "read" in activation.offered:
         way = f"`{activation.offered['read']}` reads any file by its path."
     if not count:
@@ -372,7 +372,7 @@ class _Xml:
         parts += [*chosen, "</available_skills>"]
         if hidden:
             parts.append(
-                f"{hidden:,} of {self.listed.total:,} skills are not shown; they load by name all the same. "
+                f"{hidden:,} of {self.listed.total:,} skills are not shown; you can still load them by name. "
                 f"{way_to_others(self.offered)}"
             )
         return "\n".join(parts)

@@ -117,7 +117,7 @@ def _heading(shown: int, total: int, offered: Offered) -> str:
     heading = f"{shown:,} of {total:,} skills, the most general first."
     if "search" in offered:
         return f"{heading} If none of these fits the task, call `{offered['search']}` with what it is about:"
-    return f"{heading} The others load by name all the same. {way_to_others(offered).removesuffix('.')}:"
+    return f"{heading} You can still load the others by name. {way_to_others(offered).removesuffix('.')}:"
 
 
 def _rank(skill: Skill) -> tuple[bool, int, int, int, str, str]:
