@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from metier import ConfigError
-from metier.app import App
 from metier.surfaces.chat.model_choice import configured
 from surfaces.chat.serving import Chatting, app_of, serving
 from worlds import World
@@ -21,9 +20,6 @@ def chatting(world: World) -> Iterator[Chatting]:
     world.skill(".agents/skills/hidden", description="Not for users.", user_invocable=False)
     with serving(app_of(world)) as made:
         yield made
-
-
-# --- chats ---
 
 
 @pytest.mark.system
@@ -70,9 +66,6 @@ def test_what_cannot_be_done_has_its_status_and_says_why(chatting: Chatting) -> 
         answer = chatting.http.request(method, path.replace("{chat}", chat), json=body)
         assert answer.status_code == status, (path, answer.text)
         assert answer.json()["error"]["message"]
-
-
-# --- the model ---
 
 
 ADDRESSES = {
@@ -155,22 +148,6 @@ def test_a_key_of_a_provider_goes_only_to_the_providers_own_address() -> None:
     assert configured(elsewhere, {"METIER_MODEL_KEY": "k"}).key == "k"
     assert "sk-provider" not in repr(configured(openai, env))
     assert configured({"provider": "ollama", "name": "qwen3"}, {}).base_url == "http://127.0.0.1:11434/v1"
-
-
-def test_a_project_cannot_choose_the_model(world: World) -> None:
-    folder = world.project / ".metier"
-    folder.mkdir()
-    (folder / "config.toml").write_text(
-        '[model]\nprovider = "openai"\nname = "theirs"\nbase_url = "https://evil.example"\n'
-    )
-    app = App(world.project, home=world.home, store="memory:")
-    assert app.config.model == {}
-    said = "model does not count, because only the user may set it"
-    assert any(said in one.message for one in app.config.diagnostics)
-    app.close()
-
-
-# --- commands ---
 
 
 @pytest.mark.system

@@ -9,7 +9,7 @@ import pytest
 from metier import replay
 from metier.app import App
 from metier.surfaces.chat import turn
-from surfaces.chat.openai_server import ModelServer, calls, text
+from surfaces.chat.openai_server import ModelServer, text
 from surfaces.chat.serving import Chatting, JsonItem, app_of, kinds, serving, until
 from surfaces.chat.turns import answer
 from worlds import World
@@ -100,47 +100,6 @@ def test_none_may_be_picked_and_a_stopped_turn_or_nobody_picks_none(
     monkeypatch.setattr(turn, "ASK_SECONDS", 0.1)
     assert [one["state"] for one in chatting.say(chat, "use $twin") if one["type"] == "choice"] == ["none"]
     assert "BODY" not in told(model)
-
-
-@pytest.mark.behaviour("N-007")
-def test_a_choice_is_made_through_another_server_of_the_store(
-    world: World, twins: list[Path], model: ModelServer, tmp_path: Path
-) -> None:
-    def app() -> App:
-        about = {"provider": "openai", "name": "scripted", "base_url": model.url}
-        return app_of(world, f"sqlite://{tmp_path}/chats.db", "codelia", **about)
-
-    with serving(app()) as one, serving(app()) as other:
-        chat = one.chat()
-        with one.saying(chat, "use $twin"):
-            choice = waiting(other, chat)
-            assert pick(other, chat, choice, "0" * 24) == 409
-            assert pick(other, chat, choice, choice["candidates"][0]["skill_id"]) == 204
-    assert "FIRST BODY" in told(model)
-
-
-@pytest.mark.behaviour("N-004", "N-007")
-def test_a_path_in_the_message_leaves_no_choice(chatting: Chatting, model: ModelServer, twins: list[Path]) -> None:
-    chat = chatting.chat()
-    with chatting.saying(chat, f"use $twin at {twins[1]}") as shown:
-        ask = chatting.waiting(chat)  # this host confirms a load that nobody picked
-        assert answer(chatting, chat, ask["id"], "once") == 204
-    assert "choice" not in kinds(shown)
-    assert "SECOND BODY" in told(model)
-    assert "FIRST BODY" not in told(model)
-
-
-@pytest.mark.behaviour("N-001", "N-002")
-def test_the_model_and_the_card_tell_two_hits_of_one_name_apart(
-    chatting: Chatting, model: ModelServer, twins: list[Path]
-) -> None:
-    model.plays(calls(("skill_search", {"query": "release"})), text("Two."))
-    shown = chatting.say(chatting.chat(), "find it")
-    assert [(hit["path"], hit["scope"]) for hit in shown[1]["hits"]] == [
-        (str(path), scope) for path, scope in zip(twins, ("repo", "user"), strict=True)
-    ]
-    for path, scope in zip(twins, ("repo", "user"), strict=True):
-        assert f"  path: {path}\n  scope: {scope}, reason: token_overlap, score: 101" in told(model)
 
 
 @pytest.mark.behaviour("N-002")

@@ -19,9 +19,7 @@ LOAD = ("skill_load", {"name": "deep"})
 @pytest.fixture
 def chatting(world: World, model: ModelServer, runner: FakeRunner) -> Iterator[Chatting]:
     world.skill(".agents/skills/deep", model="large", overrides={"tools": {"Bash": {"timeout": 5}}})
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{ tool = "override" }]\n')
+    world.configure_user('[permissions]\nallow = [{ tool = "override" }]\n')
     with serving(app_with(world, model, runner)) as made:
         yield made
 

@@ -43,9 +43,6 @@ def results(model: ModelServer) -> list[str]:
     return [one["content"] for one in model.messages() if one["role"] == "tool"]
 
 
-# --- the system prompt ---
-
-
 @pytest.mark.behaviour("K-023", "N-100")
 def test_the_system_prompt_has_the_same_bytes_turn_after_turn(chatting: Chatting, model: ModelServer) -> None:
     chat = chatting.chat()
@@ -105,27 +102,6 @@ def page(chatting: Chatting, chat: str) -> str:
     return chatting.http.get(f"/chat/{chat}").text
 
 
-# --- tools and results ---
-
-
-@pytest.mark.behaviour("K-029", "K-030", "K-031", "N-101")
-def test_the_prompt_names_the_tools_by_the_names_that_the_model_can_call(
-    chatting: Chatting, model: ModelServer
-) -> None:
-    model.plays(calls(("skills.activate", {"name": "probe"}), ("skills_delete", {})), text("Done."))
-    chatting.say(chatting.chat(), "hi")
-    assert model.tools() == ["skills_activate", "skills_readResource"]
-    assert set(re.findall(r"`(skills\W?\w+)`", model.system())) == set(model.tools())
-    assert "activate it by calling `skills_activate`" in model.system()
-    assert "further files only with `skills_readResource`" in model.system()
-    assert "Then call `skills_activate` for it before you answer." in model.system()
-    loaded, unknown = results(model)
-    assert json.loads(loaded)["body"] == BODY, "a model that writes the documented name is understood"
-    assert json.loads(unknown)["error"]["message"] == (
-        "there is no tool 'skills_delete'; the tools are: skills_activate, skills_readResource"
-    )
-
-
 @pytest.mark.behaviour("K-044", "K-046", "K-050", "K-056", "N-102", "N-103", "N-104")
 def test_the_model_reads_json_and_the_page_shows_what_is_in_it(skilled: World, model: ModelServer) -> None:
     (skilled.project / ".skills/probe/nul.bin").write_bytes(b"\0")
@@ -134,9 +110,7 @@ def test_the_model_reads_json_and_the_page_shows_what_is_in_it(skilled: World, m
     wrong: list[tuple[str, dict[str, object]]] = [
         ("skills_readResource", {"name": "probe", "path": path}) for path in ("nul.bin", "/etc/passwd", "no.md")
     ]
-    config = skilled.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_read", skill_name = "zip" }]\n')
+    skilled.configure_user('[permissions]\ndeny = [{ tool = "skill_read", skill_name = "zip" }]\n')
     model.plays(calls(ACTIVATE, READ, missing, *wrong, ("skills_activate", {}), denied), text("Done."))
     with with_model(skilled, model) as chatting:
         chat = chatting.chat()
@@ -149,12 +123,7 @@ def test_the_model_reads_json_and_the_page_shows_what_is_in_it(skilled: World, m
             "truncated": False,
         }
         assert "Größe prüfen" in results(model)[0]
-        assert read == {
-            "name": "probe",
-            "path": "references/a.md",
-            "content": "REFERENCE-MARKER",
-            "truncated": False,
-        }
+        assert read == {"name": "probe", "path": "references/a.md", "content": "REFERENCE-MARKER", "truncated": False}
         assert [(list(one), list(one["error"])) for one in failed] == [(["error"], ["code", "message"])] * 6
         codes = ["NOT_FOUND", "BINARY_FILE", "ACCESS_DENIED", "NOT_FOUND", "INVALID_PARAM", "ACCESS_DENIED"]
         assert [one["error"]["code"] for one in failed] == codes
@@ -179,30 +148,6 @@ def test_a_card_that_was_recorded_before_shows_its_text_as_it_is(chatting: Chatt
     card = ToolItem(tool="skills.readResource", role="read", args={}, step=0, call="c", state="done", text=kept)
     ChatStore(chatting.app.store).keep(chat, [UserItem(text="read it"), card])
     assert kept.replace('"', "&#34;") in page(chatting, chat)
-
-
-@pytest.mark.behaviour("K-065", "K-067", "K-072", "N-104")
-def test_a_cut_is_seen_by_the_model_and_on_the_card(world: World, model: ModelServer) -> None:
-    world.skill(".skills/probe", body="x" * 2_000, files={"references/a.md": "y" * 2_000})
-    model.plays(calls(ACTIVATE, READ), text("Done."))
-    limits = {"load": {"max_bytes": 1_000}, "resources": {"max_bytes": 1_000}, "enabled": True}
-    settings = {**limits, "model": {"provider": "openai", "name": "scripted", "base_url": model.url}}
-    app = App(world.project, home=world.home, profile="remcochat", settings=settings, store="memory:")
-    with serving(app) as chatting:
-        chat = chatting.chat()
-        chatting.say(chat, "probe it")
-        loaded, read = (json.loads(one) for one in results(model))
-        assert (loaded["truncated"], read["truncated"]) == (True, True)
-        way = "the user can raise {} in ~/.config/metier/config.toml]"
-        assert loaded["body"].endswith(way.format("load.max_bytes"))
-        notice = "[truncated: 1000 bytes of references/a.md are left out of 2000; "
-        assert read["content"].endswith(notice + way.format("resources.max_bytes"))
-        shown = page(chatting, chat)
-        assert shown.count(">truncated<") == 2
-        assert "bytes of references/a.md are left out of 2000; " in shown
-
-
-# --- switched off ---
 
 
 @pytest.mark.behaviour("K-001", "K-002", "N-107")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import parts
-from metier import replay
 from metier.hosts.schema import RunRules
 from metier.record.events import ChatTurnStarted
 from metier.record.store import open_store
@@ -109,19 +108,6 @@ def test_stop_ends_a_script_that_runs(world: World, model: ModelServer) -> None:
         assert (stopped["stdout"], stopped["code"]) == ("begun\n", "STOPPED")
         failed = [frame for frame in chatting.app.store.read(chat) if frame["type"] == "tool_failed"]
         assert [frame["reason"] for frame in failed] == ["stopped"]
-
-
-def test_the_session_of_a_chat_can_be_run_again_from_its_record(chatting: Chatting, model: ModelServer) -> None:
-    chat = chatting.chat()
-    model.plays(calls(LOAD, RUN, ("made_up", {})), text("It ran."))
-    with chatting.saying(chat, "run it"):
-        answer(chatting, chat, chatting.waiting(chat)["id"], "once")
-    chatting.http.put("/api/model", json={"provider": "openai", "model": "other", "tools": False})
-    model.plays(text("No tools here."))
-    chatting.say(chat, "/notes again")
-    assert (model.tools(), model.requests[-1]["model"]) == ([], "other")
-    done = replay.replay(replay.from_store(chatting.app.store, chat))
-    assert (done.differences, len(done.frames) > 10) == ([], True)
 
 
 def test_stop_ends_the_answer_keeps_what_there_is_and_answers_an_open_question_with_no(

@@ -210,18 +210,6 @@ def test_the_next_turn_has_the_earlier_ones_with_their_results_and_no_body_twice
     assert "Skills activated in this conversation: notes" in model.system()
 
 
-def test_a_command_loads_the_skill_for_the_model_and_shows_as_a_card_of_the_users(
-    chatting: Chatting, model: ModelServer
-) -> None:
-    shown = chatting.say(chatting.chat(), "/notes about cats")
-    assert kinds(shown) == ["user", "tool", "text"]
-    assert (shown[0]["text"], shown[0]["skill"]) == ("/notes about cats", "notes")
-    assert (shown[1]["by"], shown[1]["state"], shown[1]["skill"]) == ("user", "done", "notes")
-    (told,) = model.messages()
-    assert told["content"].startswith("about cats\n\n")
-    assert "BODY-MARKER" in told["content"]
-
-
 def test_the_model_is_told_the_same_after_a_restart(skilled: World, model: ModelServer, tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/chats.db"
     told: list[tuple[str, list[JsonObject]]] = []
@@ -319,19 +307,6 @@ def test_a_key_is_sent_to_its_server_and_is_nowhere_else(
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert KEY.encode() not in file.read_bytes(), file
-
-
-def test_the_key_of_the_environment_goes_to_the_address_of_the_configuration_only(
-    skilled: World, model: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("METIER_MODEL_KEY", KEY)
-    with with_model(skilled, model) as chatting, ModelServer(text("Mine now.")) as other:
-        chatting.say(chatting.chat(), "hi")
-        assert model.headers[0]["authorization"] == f"Bearer {KEY}"
-        given = {"provider": "openai", "model": "a", "base_url": other.url, "confirmed": True}
-        assert chatting.http.put("/api/model", json=given).json()["has_key"] is False
-        chatting.say(chatting.chat(), "hi")
-        assert KEY not in json.dumps(other.headers)
 
 
 def test_what_policy_redacts_is_not_in_the_record_of_a_chat(skilled: World, model: ModelServer, tmp_path: Path) -> None:

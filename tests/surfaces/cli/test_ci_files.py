@@ -27,9 +27,6 @@ def read(name: str) -> Any:
     return yaml12.parse_yaml(file.read_text())
 
 
-# --- the action ---
-
-
 class Action:
     """Runs the steps of action.yml with bash, in the order and with the environment that GitHub gives them."""
 
@@ -98,9 +95,6 @@ def test_expressions_stand_only_where_no_shell_reads_them() -> None:
         assert "${{" not in step.get("run", "")
         assert ("run" in step) == ("shell" in step) != ("uses" in step)
         assert re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step.get("uses", "a/b@v1"))
-
-
-# --- pre-commit ---
 
 
 def hook(world: World, name: str, files: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:

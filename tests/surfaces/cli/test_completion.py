@@ -53,13 +53,7 @@ def surroundings(world: World) -> dict[str, str]:
     """The variables of a simple terminal, with the command on PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     python_path = os.pathsep.join(path for path in sys.path if path)  # the same package as in this process
-    return {
-        "PATH": path,
-        "PYTHONPATH": python_path,
-        "HOME": str(world.home),
-        "TERM": "dumb",
-        "LC_ALL": "C.UTF-8",
-    }
+    return {"PATH": path, "PYTHONPATH": python_path, "HOME": str(world.home), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
 
 
 class Terminal:
@@ -135,9 +129,6 @@ def test_fish_completes_the_same_with_what_each_is_for(skilled: World, surroundi
     assert answers[3] == ["release-notes\tWrites notes: of a release"], "the script for fish cuts at the comma"
 
 
-# --- the completions, requested as the scripts do ---
-
-
 Complete = Callable[[str], list[str]]
 
 
@@ -185,9 +176,6 @@ def test_a_name_that_means_something_to_a_shell_is_not_offered(world: World, com
     world.skill(".agents/skills/files", files=files)
     assert complete("metier --profile omp show ") == ["files", "good"]
     assert complete("metier read files ") == ["references/ok.md"]
-
-
-# --- the command ---
 
 
 def test_completion_prints_the_script_of_each_shell_it_knows(run: Run) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from calling import Run, narrow_terminal
+from calling import Run
 from metier.running.secrets.storage import SecretStorage
 from worlds import World
 
@@ -62,17 +62,6 @@ def test_doctor_is_content_with_a_skill_that_lacks_nothing(world: World, run: Ru
     assert run("doctor", "plain").code == 0
     assert run("doctor", "bare").out == "its scripts need nothing that could be missing\n"
     assert run("doctor", "nobody").code == 1
-
-
-def test_doctor_of_a_hostile_skill_fits_the_terminal(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {"requires": {"bins": ["a" * 5_000]}}
-    world.skill("~/.agents/skills/odd", files={"scripts/b\x1b[31m\x9b31m\x07.py": "import x"}, metadata=wanted)
-    narrow_terminal(monkeypatch)
-    shown = run("doctor", "odd")
-    assert not {"\x1b", "\x07", "\x9b"} & set(shown.out + shown.err)
-
-
-# --- this machine, and the hosts ---
 
 
 def test_profiles_lists_the_hosts_and_shows_the_rules_of_one(run: Run) -> None:

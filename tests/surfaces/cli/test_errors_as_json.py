@@ -167,9 +167,6 @@ def test_every_code_and_exit_code_is_explained(run: Run) -> None:
     assert run("help", "session", "store", "prune").out == run("session", "store", "prune", "--help").out
 
 
-# --- processes: Ctrl+C, readers that go away
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_an_interrupt_is_no_traceback(mixed: World, options: list[str], tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 
 import forking
 from calling import caller
-from metier.record.state import fold
 from metier.record.store import canonical, open_store
 from metier.surfaces.cli import cli
 from worlds import World
@@ -43,9 +42,6 @@ def process(world: World, *arguments: str, **env: str) -> subprocess.CompletedPr
 
 def default_store(world: World) -> Path:
     return world.home / ".local/share/metier/metier.db"
-
-
-# --- events ---
 
 
 def test_the_trail_is_kept_in_the_data_folder_and_shown_as_json_lines(world: World, run: Run) -> None:
@@ -127,46 +123,6 @@ def test_following_shows_every_event_of_another_process_once(world: World, run: 
         assert seen == store.read()
 
 
-# --- sessions in several processes ---
-
-
-@pytest.mark.system
-@pytest.mark.behaviour("C-074", "C-076")
-def test_a_session_goes_on_in_the_next_process(world: World, run: Run) -> None:
-    def loaded(session: str) -> dict[str, Any]:
-        return json.loads(process(world, "load", "one", "--session", session, "--json").stdout)
-
-    first, again, other = loaded("s"), loaded("s"), loaded("other")
-    assert [answer["already_loaded"] for answer in (first, again, other)] == [False, True, False]
-    assert first["ref"] in again["text"]
-    wanted = json.dumps({"ref": first["ref"]})
-    text = json.loads(process(world, "session", "call", "skill_output", wanted, "--session", "s", "--json").stdout)
-    assert text["text"] == first["text"]
-    lines = run("events", "--session", "s", "--json").stdout.splitlines()
-    assert [json.loads(line)["seq"] for line in lines] == list(range(len(lines)))
-    assert run("replay", "s").stdout.endswith("identical, byte for byte\n")
-
-
-@pytest.mark.system
-@pytest.mark.behaviour("K-059", "K-060", "K-063")
-def test_the_names_of_activated_skills_survive_a_restart_in_order_without_bodies(world: World, run: Run) -> None:
-    for name in ("b", "a"):
-        world.skill(f".skills/{name}", body="BODY-MARKER")
-    given = ("--profile", "remcochat", "--session", "chat")
-    for name in ("b", "a", "b"):
-        words = ("session", "call", "skills.activate", json.dumps({"name": name}), *given)
-        done = process(world, *words, METIER_ENABLED="true")
-        assert done.returncode == 0, done.stderr
-    with open_store(str(default_store(world))) as store:
-        frames = store.read("chat")
-    assert list(fold(frames).activated) == ["b", "a"]
-    assert "BODY-MARKER" not in str(frames)
-    prompt = process(world, "prompt", "--full", *given, METIER_ENABLED="true").stdout
-    assert prompt.index("b") < prompt.rindex("a")
-    fresh = process(world, "prompt", "--full", "--profile", "remcochat", METIER_ENABLED="true").stdout
-    assert len(fresh) < len(prompt)
-
-
 # --- the store ---
 
 
@@ -196,9 +152,6 @@ def test_sessions_are_counted_moved_and_pruned_whole(run: Run, tmp_path: Path) -
         assert json.loads(run("session", "store", "prune", *options.split(), "--json").stdout)["sessions"] == gone
     assert [one["id"] for one in stats()["latest"]] == ["b"]
     assert run("replay", "b").exit_code == 0
-
-
-# --- a store that cannot be used ---
 
 
 IN_A_SESSION = (

@@ -54,7 +54,8 @@ def test_no_control_character_of_a_skill_reaches_the_terminal(world: World, run:
     world.skill(f"skills/{NASTY}x", text="")
     for line in (
         *("list --all", "list --json", "show nasty", "show nasty --json", "show broken", "doctor"),
-        *("validate skills -v", "validate --strict skills", "validate skills --json", "disable nasty"),
+        *("validate skills -v", "validate --strict skills", "validate skills --json", "doctor nasty"),
+        *("prompt --session talk", "usage", "disable nasty"),
     ):
         result = run("--skills", "skills", *line.split())
         shown = (result.out + result.err).replace("\n", "")

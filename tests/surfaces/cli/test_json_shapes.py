@@ -88,7 +88,7 @@ ELSEWHERE = {
     "run": "needs a sandbox; its shape is that of HTTP, where tests run scripts",
     "pick": "needs a person; prints a skill as `list` does",
     "secret set": "reads standard input; tests/surfaces/cli/test_secret_command.py calls it",
-    "serve": "does not end; tests/surfaces/cli/test_serve_json.py starts it",
+    "serve": "does not end; tests/surfaces/web/test_api_process.py starts it",
     "doctor": "depends on the machine; tests/surfaces/cli/test_doctor_and_profiles.py reads it",
     "mcp": "speaks a protocol instead",
     "rpc": "speaks a protocol instead",
@@ -144,10 +144,8 @@ def union(shapes: list[Any]) -> Any:
 
 def test_what_is_printed_keeps_its_shape(world: World, mixed: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nask = [{ tool = "Bash" }]\nallow = [{ tool = "skill_run" }]\n')
-    (config.parent / "permissions.toml").write_text('[[allow]]\ntool = "skill_load"\nskill_name = "pdf"\n')
+    world.configure_user('[permissions]\nask = [{ tool = "Bash" }]\nallow = [{ tool = "skill_run" }]\n')
+    (world.home / ".config/metier/permissions.toml").write_text('[[allow]]\ntool = "skill_load"\nskill_name = "pdf"\n')
     ref = exported = ""
     wrong: list[str] = []
     for name, lines in COMMANDS.items():

@@ -35,9 +35,6 @@ def test_list_of_nothing_says_where_it_looked(run: Run, world: World) -> None:
     assert str(world.project / SKILLS) in result.err
 
 
-# --- show ---
-
-
 def test_show_prints_fields_and_files_also_of_a_shadowed_skill(mixed: World, run: Run) -> None:
     shown = run("show", "pdf").out
     for expected in ("Fills forms.", "repo (from agents)", "MIT", "Read, Bash", "scripts/fill.py", "metadata.author"):
@@ -54,9 +51,6 @@ def test_show_prints_fields_and_files_also_of_a_shadowed_skill(mixed: World, run
         result = run("show", name)
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1), name
         assert says in result.err
-
-
-# --- enable, disable and mode: what they save and what they print ---
 
 
 @pytest.fixture
@@ -105,13 +99,3 @@ def test_a_mode_is_set_printed_and_lasts(run: Run, shelf: World, level: str) -> 
         said = run(*line, "--json").json
         assert (said["mode"], said["enabled"], said["level"]) == (mode, mode != "off", level)
         assert shelf.discover().at(said["path"]).mode == mode
-
-
-def test_a_wrong_mode_or_name_is_said_with_its_exit_code(run: Run, shelf: World) -> None:
-    for arguments, code, said in (
-        ("csv-profile --mode loud", 2, "'loud' is not one of"),
-        ("csv-profile --mode", 2, "requires an argument"),
-        ("no-such-skill --mode pinned", 1, "no-such-skill"),
-    ):
-        result = run("enable", *arguments.split())
-        assert (result.code, said in result.err, result.out) == (code, True, ""), arguments

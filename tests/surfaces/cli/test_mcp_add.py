@@ -1,8 +1,8 @@
 """`metier mcp add` and `remove`: the client's own command, or the entry and its file for a person."""
 
+import contextlib
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -30,11 +30,7 @@ OWN: dict[str, tuple[str, list[str], list[str]]] = {
         ["mcp", "remove", "--scope", "user", "skills"],
     ),
     "opencode": ("opencode", ["mcp", "add", "skills", "--", *LINE], []),
-    "vscode": (
-        "code",
-        ["--add-mcp", json.dumps({"name": "skills", "command": "metier", "args": LINE[1:]})],
-        [],
-    ),
+    "vscode": ("code", ["--add-mcp", json.dumps({"name": "skills", "command": "metier", "args": LINE[1:]})], []),
 }
 STDIO = {"type": "stdio", "command": "metier", "args": LINE[1:]}
 BARE = {"command": "metier", "args": LINE[1:]}
@@ -192,34 +188,12 @@ def test_the_command_is_a_path_where_a_search_would_not_find_it(
 
 
 @pytest.mark.system
-def test_the_entry_starts_a_server_with_its_options(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.skill(".agents/skills/release-notes", description="Writes release notes.")
-    world.skill(".agents/skills/hidden", description="Is not offered.")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    shown = run("mcp", "add", "claude-code", "--cwd", ".", "--only", "release-notes", "--json").json["snippet"]
-    entry = json.loads(shown)["mcpServers"]["skills"]
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    done = subprocess.run(
-        [entry["command"], *entry["args"]],
-        input=json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n",
-        cwd=world.home,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-    )
-    instructions = json.loads(done.stdout.splitlines()[0])["result"]["instructions"]
-    assert "Writes release notes." in instructions
-    assert "Is not offered." not in instructions
-
-
-@pytest.mark.system
 @needs("tmux")
 def test_on_a_terminal_it_asks_and_only_a_yes_runs_it(world: World, tmp_path: Path) -> None:
     programs = Bin(tmp_path / "bin")
     programs.program("codex", "echo added here")
     line = f"PATH={programs.folder}:$PATH"
-    terminal = Terminal(world, tmp_path / "tmux")
-    try:
+    with contextlib.closing(Terminal(world, tmp_path / "tmux")) as terminal:
         terminal.run(f"{line} metier mcp add codex; echo exit-$?; {line} metier mcp add codex; echo end-$?", rows=60)
         assert "Codex does this itself:" in terminal.until("Run it? [y/N]:")
         terminal.keys("Enter")
@@ -228,5 +202,3 @@ def test_on_a_terminal_it_asks_and_only_a_yes_runs_it(world: World, tmp_path: Pa
         terminal.keys("-l", "y")
         terminal.keys("Enter")
         assert "added here" in terminal.until("end-0")
-    finally:
-        terminal.close()

@@ -103,13 +103,3 @@ def test_a_rule_is_an_answer_and_only_yes_stands_in_for_a_person(world: World, m
         for line, expected in ((RUN, code), ((*RUN, "--yes"), yes)):
             done = metier(*line, *more)
             assert (done.returncode, done.stdout) == (expected, "" if expected else "RAN\n"), (rules, done.stderr)
-
-
-@pytest.mark.system
-def test_the_call_of_a_model_is_refused_as_ever(metier: Metier) -> None:
-    metier("load", "one", "--session", "s")
-    call = metier("session", "call", "skill_run", '{"name": "one", "script": "scripts/x.sh"}', "--session", "s")
-    by_model = metier(*RUN, "--by", "model", "--session", "s")
-    assert (call.returncode, by_model.returncode, by_model.stdout) == (3, 3, "")
-    assert "nobody can be asked here" in call.stdout
-    assert "nobody can be asked here" in by_model.stderr

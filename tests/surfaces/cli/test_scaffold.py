@@ -1,14 +1,14 @@
 """`init`, `new` and `install`: what they create is valid, is named, and never replaces anything."""
 
+import contextlib
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from bench.attack.hostile import tarred, zipped
+from bench.attack.hostile import zipped
 from calling import Run
 from metier import Skills
 from metier.authoring import new
@@ -180,22 +180,16 @@ def test_verify_looks_at_the_skills_of_the_user_and_of_the_project(
     assert run("install", "./mine", "--yes").code == 0
     assert run("install", "./ours", "--yes", "--project").code == 0
     assert run("install", "--verify").code == 0
-    shared = world.project / ".agents/skills/ours"
-    (shared / "a.md").write_text("changed")
-    (shared / "b.md").unlink()
-    (shared / "c.md").write_text("new")
-    told = "project: ours: a.md was changed\nproject: ours: b.md is missing\nproject: ours: c.md was added\n"
+    (world.project / ".agents/skills/ours/a.md").write_text("changed")
+    told = "project: ours: a.md was changed\n"
     of_user, of_project = "user: 1 in the lock file, 0 changed\n", "project: 1 in the lock file, 1 changed\n"
     assert run("install", "--verify") == (1, told, of_user + of_project)
     assert run("install", "--verify", "--project") == (1, told, of_project)
     assert run("install", "--verify", "--user")[:2] == (0, of_user)
-    (world.home / ".agents/skills/mine/a.md").write_text("changed")
-    assert run("install", "--verify").out == f"user: mine: a.md was changed\n{told}"
     as_json = run("install", "--verify", "--json")
     listed = [(skill["scope"], skill["name"], skill["unchanged"]) for skill in as_json.json["skills"]]
-    assert (as_json.code, listed) == (1, [("user", "mine", False), ("project", "ours", False)])
-    shutil.rmtree(shared)
-    assert "project: ours: its folder is missing" in run("install", "--verify").out
+    assert (as_json.code, listed) == (1, [("user", "mine", True), ("project", "ours", False)])
+    (world.home / ".agents/skills/mine/a.md").write_text("changed")
     monkeypatch.chdir(world.home)  # a project in the home folder names each skill once
     assert run("install", "--verify").out == "user: mine: a.md was changed\n"
 
@@ -216,8 +210,7 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
 ) -> None:
     site.offer("probe", zipped())
     world.configure_user('[permissions]\nask = [{ tool = "install" }]\n')
-    terminal = Terminal(world, tmp_path / "tmux")
-    try:
+    with contextlib.closing(Terminal(world, tmp_path / "tmux")) as terminal:
         terminal.run(f"metier install {site.url} probe; echo exit-$?", columns=120, rows=50)
         shown = terminal.until("[n]:")
         assert f"Connect to {site.url}{INDEX} to install the skill probe?" in shown
@@ -228,14 +221,4 @@ def test_on_a_terminal_the_command_asks_before_it_connects_and_before_it_install
         terminal.until("Install this skill?")
         terminal.keys(answer, "Enter")
         terminal.until(f"exit-{code}")
-    finally:
-        terminal.close()
     assert (world.home / ".agents/skills/probe").exists() is (answer == "y")
-
-
-@pytest.mark.system
-def test_a_site_works_from_the_command_where_a_rule_opens_it(world: World, run: Run, site: Site) -> None:
-    site.offer("probe", tarred())
-    world.configure_user(f'[permissions]\nallow = [{{ tool = "install", path = "{site.url}/*" }}]\n')
-    assert run("install", site.url, "probe", "--yes", "-q").code == 0
-    assert "probe" in run("list").out

@@ -1,5 +1,6 @@
 """`metier secret`: values come from a prompt or standard input, and are never shown."""
 
+import contextlib
 import io
 import json
 import sys
@@ -53,14 +54,11 @@ def test_a_value_on_the_command_line_is_refused_and_not_repeated(run: Run) -> No
 @pytest.mark.system
 @needs("tmux")
 def test_a_prompt_does_not_echo(world: World) -> None:
-    terminal = Terminal(world, world.home / "tmux")
-    try:
+    with contextlib.closing(Terminal(world, world.home / "tmux")) as terminal:
         terminal.run("metier secret set GITHUB_TOKEN --in-file; echo ended $?")
         terminal.until("Value of GITHUB_TOKEN")
         terminal.keys(VALUE, "Enter")
         assert VALUE not in terminal.until("ended 0")
-    finally:
-        terminal.close()
     assert (world.home / ".config/metier/secrets/GITHUB_TOKEN.secret").read_text() == VALUE
 
 

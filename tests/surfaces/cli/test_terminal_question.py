@@ -20,9 +20,7 @@ pytestmark = [pytest.mark.system, needs("tmux")]
 @pytest.fixture
 def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     world.skill(".agents/skills/one", files={"scripts/x.sh": '#!/bin/sh\necho "RAN<$1>"\n'})
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(UNSANDBOXED)
+    world.configure_user(UNSANDBOXED)
     terminal = Terminal(world, tmp_path / "tmux")
     yield terminal
     terminal.close()
@@ -61,22 +59,6 @@ def test_what_is_no_answer_is_asked_again_and_always_is_not(terminal: Terminal) 
     terminal.until(WAITS)
     terminal.keys("a", "Enter")
     assert terminal.until("exit-0").count("RAN<a b>") == 2
-
-
-def test_a_script_that_changed_since_its_approval_is_shown_as_a_difference(terminal: Terminal) -> None:
-    edit = "sed -i s/RAN/DONE/ .agents/skills/one/scripts/x.sh"
-    terminal.run(f"{RUN}; {edit}; clear; {RUN}; echo exit-$?", rows=50)
-    shown = terminal.until(WAITS)
-    assert r"scripts/x.sh 'a b' '$(id)'" in shown
-    assert f"Folder  {terminal.world.project}"[:60] in shown
-    assert "It has no network." in shown
-    terminal.keys("a", "Enter")
-    terminal.until("What changed in the script since it was last approved:")
-    shown = terminal.until(WAITS)  # what is typed before does not count
-    assert '| -echo "RAN<$1>"' in shown
-    assert '| +echo "DONE<$1>"' in shown
-    terminal.keys("n", "Enter")
-    terminal.until("exit-3")
 
 
 def test_what_was_cut_can_be_viewed(terminal: Terminal) -> None:

@@ -6,7 +6,6 @@ from calling import Run, narrow_terminal
 from worlds import World
 
 SKILLS = ".agents/skills"
-HOSTILE = "evil\x1b[31m\u202ename"
 
 
 def test_an_empty_record_and_wrong_options_say_what_to_do(run: Run, world: World) -> None:
@@ -65,10 +64,3 @@ def test_the_table_has_a_row_for_each_skill_and_names_the_dead_weight(
     assert "2 more skills are not shown; --limit 0 shows all" in cut
     assert len(run("usage", "-q").out.splitlines()) == 4
     assert run("usage", "--limit", "0", "--sort", "name").out.index("\npdf") > 0
-
-
-def test_no_control_character_of_a_name_reaches_the_terminal(world: World, run: Run) -> None:
-    world.skill(f"{SKILLS}/evil", name=HOSTILE, description="Turns \x1b[2J.")
-    run("prompt", "--session", "talk")
-    shown = (*run("usage")[1:], *run("usage", "--skill", HOSTILE)[1:])
-    assert not set("\x1b\u202e") & set("".join(shown))

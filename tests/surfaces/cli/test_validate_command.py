@@ -67,9 +67,6 @@ def test_validate_points_at_the_column_as_a_compiler_does(world: World, run: Run
     assert caret.index("^") == len(f" {line} | ") + output.cells(before)
 
 
-# --- --fix and --diff: what they change, what they leave alone, and that once is enough ---
-
-
 BROKEN = (
     b"\xef\xbb\xbf---\r\ndescription: Fill forms: use when asked\r\nlicense:   MIT  # kept\r\n---\r\n"
     b"Body\xe2\x80\xae text\xe2\x80\x8b.  \r\n\tKept `a\xe2\x80\x8bb`.\n\nEnd"

@@ -55,18 +55,6 @@ def test_a_session_id_that_no_store_can_hold_is_refused_in_one_line(place: World
             assert line.endswith("is not a valid name (use 1 to 256 printable characters)")
 
 
-def test_arguments_of_a_call_that_are_no_json_are_refused_and_a_models_mistake_is_an_answer(
-    place: World, run: Run
-) -> None:
-    for given in ("[" * 100_000, '{"a": ' + "9" * 5_000 + "}", TORN):
-        result = run("session", "call", "skill_load", given)
-        assert result.code == 2
-        assert result.err.startswith("metier: arguments must be JSON: ")
-    for given in ('{"name": "\\ud800"}', '{"name": "\\u0000"}', "[1]", "null", "5"):
-        result = run("session", "call", "skill_load", given, "--json")
-        assert (result.code, result.json["ok"], result.json["error"]["code"]) == (1, False, "INVALID_PARAM"), given
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape"])
 def test_standard_input_that_is_not_utf8_is_refused_in_one_line(place: World, encoding: str) -> None:

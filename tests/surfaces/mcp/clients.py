@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+import pytest
 import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.session import ElicitationFnT
@@ -26,7 +27,8 @@ from worlds import World
 
 ERAS = {"2025": ("legacy", "2025-11-25"), "2026": ("auto", "2026-07-28")}
 """The mode of the SDK's client and the protocol version, for each generation of the protocol."""
-TRANSPORTS = ("memory", "stdio", "http")
+BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
+CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in ("memory", "stdio", "http") for e in ERAS])
 EVERYWHERE = (".agents/skills", ".omp/skills", "skills", ".rip/skills", ".skills")
 """Where the kinds of hosts that have tools look for skills."""
 HOSTS = [kind for kind in KINDS if kind != "claude-code"]

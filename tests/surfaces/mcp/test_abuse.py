@@ -17,10 +17,7 @@ from worlds import World
 
 pytestmark = pytest.mark.system
 
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 NO_REQUESTS = (
     *(b"[" * 5_000, b"{}", b"[]", b"null", b'"x"', b"\xff\x00", b'{"jsonrpc":"2.0"}', b'{"id":1,"result":7}'),
     *(b'{"jsonrpc":"2.0","id":9,"method":"\\ud800"}', b'{"jsonrpc":"1.0","id":1}', random.Random(7).randbytes(200)),

@@ -1,10 +1,11 @@
 """What a client's model knows before it calls a tool: the server's instructions and the descriptions of its tools."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clients import ERAS, EVERYWHERE, HOSTS, ask, connected, open_app
+from clients import BOTH_ERAS, ERAS, EVERYWHERE, HOSTS, ask, connected, open_app
 from mcp import Client
 
 from metier.errors import ConfigError
@@ -16,7 +17,6 @@ from watching import wait_for
 from worlds import World
 
 SKILLS = ".agents/skills"
-BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 LIMIT = 2_000
 """What Metier uses of either text, by default."""
 
@@ -160,16 +160,12 @@ async def test_a_client_connects_even_if_the_catalog_cannot_be_read(
         assert client.instructions is None
 
 
-# --- on a terminal ---
-
-
 @pytest.mark.system
 @needs("tmux")
 @pytest.mark.parametrize("key", ["C-d", "C-c"])
 def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(world: World, tmp_path: Path, key: str) -> None:
-    terminal = Terminal(world, tmp_path / "tmux")
     answers = world.project / "answers"
-    try:
+    with contextlib.closing(Terminal(world, tmp_path / "tmux")) as terminal:
         terminal.run("trap true INT; metier mcp >answers; echo ended-$?", columns=120)
         assert "metier mcp add claude-code\n" in terminal.until("ends it.")
         assert answers.read_text() == ""
@@ -178,5 +174,3 @@ def test_a_person_who_starts_it_reads_what_it_is_for_and_can_end_it(world: World
         wait_for(lambda: "the message is not JSON" in answers.read_text(), "an answer: it reads the terminal now")
         terminal.keys(key)
         terminal.until("ended-")
-    finally:
-        terminal.close()

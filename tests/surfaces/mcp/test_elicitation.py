@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from clients import ERAS, EVERYWHERE, HOSTS, TRANSPORTS, ask, command, connected, open_app
+from clients import BOTH_ERAS, CONNECTIONS, ask, command, connected, open_app
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -15,8 +15,6 @@ from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from worlds import World
 
-CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
-BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 SCRIPT = "#!/bin/sh\necho RAN\n"
 
 
@@ -114,28 +112,6 @@ async def test_the_form_can_be_accepted_as_it_is_and_says_what_accept_does(libra
     assert message.endswith("Accept allows it once, or always if you choose that. Decline is the no.")
 
 
-ANSWERS = {
-    "no": "(the answer was no); the user can allow it when it is asked again, or in [permissions] of",
-    "decline": "(nobody approved it: the host declined the question); the user can allow it in [permissions] of",
-    "cancel": "(nobody approved it: the host dismissed the question); the user can allow it in [permissions] of",
-}
-
-
-@BOTH_ERAS
-async def test_a_refused_model_reads_why_and_the_rule_that_allows_it(library: World, era: str) -> None:
-    config = library.home / ".config/metier/config.toml"
-    rule = ""
-    async with connected(library, "memory", era, asked=Person(*ANSWERS)) as client:
-        for says in ANSWERS.values():
-            (content,) = (await client.call_tool("skill_load", {"name": "one"})).content
-            assert isinstance(content, types.TextContent)
-            assert f"policy refuses skill_load for one {says} ~/.config/metier/config.toml" in content.text
-            rule = content.text.partition("with allow = [")[2].partition("]")[0]
-    library.configure_user(f"{config.read_text()}allow = [{rule}]\n")
-    async with connected(library, "memory", era) as client:
-        assert await load(client)
-
-
 @BOTH_ERAS
 async def test_resources_prompts_and_operations_ask_too(library: World, era: str) -> None:
     person = Person("once", "no", "once", "once")
@@ -148,39 +124,6 @@ async def test_resources_prompts_and_operations_ask_too(library: World, era: str
         prompt = await client.get_prompt("one", {"arguments": "now"})
         assert "BODY" in str(prompt.messages)
     assert person.questions[:2] == ["Read a.md of the skill one?"] * 2
-
-
-@pytest.mark.parametrize("profile", HOSTS)
-async def test_a_prompt_is_asked_about_under_every_profile(library: World, profile: str) -> None:
-    for base in EVERYWHERE[1:]:
-        library.skill(f"{base}/one", body="BODY")
-    person = Person("no")
-    app = open_app(library, profile=profile, settings={"enabled": True})
-    async with connected(library, "memory", "2025", app=app, asked=person) as client:
-        with pytest.raises(MCPError, match="the answer was no"):
-            await client.get_prompt("one")
-    async with connected(library, "memory", "2025", app=app) as client:
-        if profile == "codelia":  # it lets loads through where nobody can be asked, as its host does
-            assert "BODY" in str((await client.get_prompt("one")).messages)
-        else:
-            with pytest.raises(MCPError, match="nobody can be asked here"):
-                await client.get_prompt("one")
-    assert person.questions == ["Load the skill one?"]
-
-
-@BOTH_ERAS
-async def test_a_resource_that_is_the_skill_file_by_another_name_is_no_way_around(library: World, era: str) -> None:
-    folder = library.project / ".agents/skills/one"
-    (folder / "d").mkdir()
-    (folder / "x.md").symlink_to("SKILL.md")
-    (folder / "d/y.md").symlink_to("../SKILL.md")
-    (folder / "hard.md").hardlink_to(folder / "SKILL.md")
-    library.configure_user('[permissions]\nask = [{ tool = "skill_load" }]\n')
-    for path in ("x.md", "d/y.md", "hard.md", "d/../SKILL.md", "SKILL.md", "./SKILL.md"):
-        person = Person(*["once"] * 2 if path not in ("SKILL.md", "./SKILL.md") else ["no"])
-        async with connected(library, "memory", era, asked=person) as client:
-            with pytest.raises(MCPError):
-                await client.read_resource(f"skill://one/{path}")
 
 
 async def test_an_operation_over_2026_returns_its_questions_and_takes_the_answers(library: World) -> None:

@@ -7,7 +7,6 @@ fail.
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -61,15 +60,3 @@ def test_the_inspector_verifies_every_skill(library: World, inspector: Path, era
     assert {report["name"]: len(report["files"]) for report in reports} == {"csv": 1, "pdf": 4}
     assert all(file["status"] == "verified" for report in reports for file in report["files"])
     assert not any(report["conformance"] or report["frontmatter"] for report in reports)
-
-
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize("path", ["SKILL.md", "references/a b.md"])
-def test_the_inspector_notices_a_file_that_was_tampered_with(
-    library: World, inspector: Path, era: str, path: str
-) -> None:
-    script = Path(__file__).with_name("tampering.py")
-    victim = library.project / SKILLS / "pdf" / path
-    server = [sys.executable, str(script), str(library.project), str(library.home), str(victim)]
-    done = inspect(inspector, library.home, era, server)
-    assert done.returncode == 7, done.stdout + done.stderr

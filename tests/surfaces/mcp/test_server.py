@@ -1,12 +1,10 @@
 """What the server returns: every skill, file and digest, on every transport and with both versions of the protocol."""
 
-import json
-import re
 from typing import Any
 
 import mcp_types as types
 import pytest
-from clients import ERAS, TRANSPORTS, all_pages, ask, bytes_of, connected, digest, open_app
+from clients import BOTH_ERAS, CONNECTIONS, all_pages, ask, bytes_of, connected, digest, open_app
 from mcp.shared.exceptions import MCPError
 
 from metier.record.events import ResourceRead, ResourceRefused
@@ -15,8 +13,6 @@ from worlds import World
 
 SKILLS = ".agents/skills"
 BINARY = bytes(range(256))
-CONNECTIONS = pytest.mark.parametrize(("transport", "era"), [(t, e) for t in TRANSPORTS for e in ERAS])
-BOTH_ERAS = pytest.mark.parametrize("era", list(ERAS))
 
 
 @pytest.fixture
@@ -46,8 +42,7 @@ def library(world: World) -> World:
     found = world.discover()
     found.disable("secret-off")
     found.set_mode("secret-manual", "manual")
-    config = world.home / ".config/metier/config.toml"
-    config.write_text('[permissions]\ndeny = [{tool = "skill_load", skill_name = "secret-rule"}]\n')
+    world.configure_user('[permissions]\ndeny = [{tool = "skill_load", skill_name = "secret-rule"}]\n')
     return world
 
 
@@ -220,24 +215,8 @@ async def test_plain_resources_and_their_template_cover_every_file(library: Worl
         assert (blob.contents[0].mime_type, bytes_of(blob)) == ("application/octet-stream", BINARY)
 
 
-@BOTH_ERAS
-async def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str) -> None:
-    (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
-    async with connected(library, "memory", era) as client:
-        for uri in (
-            *("skill://pdf/../csv/SKILL.md", "skill://pdf/%2e%2e/csv/SKILL.md", "skill://pdf/%2Fetc/passwd"),
-            *("skill://pdf/link", "skill://pdf/references", "skill://pdf/absent.md", "skill://nobody/SKILL.md"),
-            *("file:///etc/passwd", "skill://", "skill://pdf/a%00b", "skill://pdf/%ff", "x"),
-        ):
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource(uri)
-            assert (caught.value.code, "root:" in str(caught.value)) == (types.INVALID_PARAMS, False), uri
-        assert (await client.read_resource("skill://pdf/SKILL.md")).contents
-
-
 async def test_reads_are_decided_and_recorded_by_the_session(library: World) -> None:
-    config = library.home / ".config/metier/config.toml"
-    config.write_text('[permissions]\ndeny = [{tool = "skill_read", skill_name = "csv"}]\n')
+    library.configure_user('[permissions]\ndeny = [{tool = "skill_read", skill_name = "csv"}]\n')
     app = open_app(library)
     async with connected(library, "memory", "2025", app) as client:
         await client.read_resource("skill://pdf/references/forms.md")
@@ -256,34 +235,6 @@ async def test_reads_are_decided_and_recorded_by_the_session(library: World) -> 
     assert [(frame["path"], frame["reason"]) for frame in refused] == [("absent.md", "not-found")]
 
 
-# --- RemcoChat: names that every client can pass on, results as JSON, and a server that says it is off ---
-
-
-def text_of(result: types.CallToolResult) -> str:
-    (content,) = result.content
-    assert isinstance(content, types.TextContent)
-    return content.text
-
-
-@BOTH_ERAS
-@pytest.mark.behaviour("N-101", "N-102", "N-104")
-async def test_tools_have_names_that_every_client_can_pass_on_and_answer_in_json(world: World, era: str) -> None:
-    world.skill(".skills/probe", body="BODY-MARKER, Größe\n")
-    app = open_app(world, profile="remcochat", settings={"enabled": True})
-    async with connected(world, "memory", era, app) as client:
-        tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["skills_activate", "skills_readResource"]
-        told = f"{client.instructions} {[tool.description for tool in tools]}"
-        assert not re.search(r"skills\.(activate|readResource)", told)
-        for name in ("skills_activate", "skills.activate"):
-            seen = json.loads(text_of(await client.call_tool(name, {"name": "probe"})))
-            assert list(seen) == ["name", "frontmatter", "body", "truncated"]
-            assert seen["body"] == "BODY-MARKER, Größe\n"
-        failed = await client.call_tool("skills_readResource", {"name": "probe", "path": "no.md"})
-        assert failed.is_error
-        assert json.loads(text_of(failed))["error"]["code"] == "NOT_FOUND"
-
-
 @BOTH_ERAS
 @pytest.mark.behaviour("K-002", "N-107")
 async def test_while_off_the_server_says_so_and_offers_nothing(world: World, era: str) -> None:
@@ -294,19 +245,3 @@ async def test_while_off_the_server_says_so_and_offers_nothing(world: World, era
         assert "skills are switched off in the profile remcochat; set app.skills.enabled = true" in str(
             client.instructions
         )
-
-
-# --- results that were cut ---
-
-
-async def test_the_text_of_a_result_says_what_was_cut(world: World) -> None:
-    world.skill(f"{SKILLS}/knots", description="Ties knots.", files={"big.md": "word " * 1_000, "a.md": "A"})
-    world.skill(f"{SKILLS}/more", description="Ties knots, too.")
-    app = open_app(world, settings={"resources.max_bytes": 1_000, "load.max_files": 1})
-    async with connected(world, "memory", "2025", app) as client:
-        for tool, arguments, says in (
-            ("skill_load", {"name": "knots"}, "1 more file of this skill is not listed here."),
-            ("skill_read", {"name": "knots", "path": "big.md"}, "4000 bytes of big.md are left out of 5000"),
-            ("skill_search", {"query": "knots", "limit": 1}, "ask more precisely, or for more results with `limit`"),
-        ):
-            assert says in text_of(await client.call_tool(tool, arguments)), tool

@@ -12,7 +12,7 @@ from clients import HOSTS, command, digest
 
 import forking
 from metier import Skills
-from metier.errors import PolicyDenied, ResourceError
+from metier.errors import ConfigError, PolicyDenied, ResourceError
 from metier.policy.decide import Request
 from metier.record.events import PolicyAsked, ResourceRefused
 from metier.record.store import open_store
@@ -20,7 +20,7 @@ from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.session.session import Session
 from metier.sources.mcp_client import ListedSkills, ServerConfig
-from metier.sources.mcp_servers import McpSource
+from metier.sources.mcp_servers import McpSource, connect, servers
 from worlds import World
 
 SKILLS = ".agents/skills"
@@ -413,3 +413,40 @@ def test_a_connection_that_broke_is_made_again(server: UntrustedServer, joined: 
     assert isinstance(skills._source, McpSource)
     skills._source._client("acme").close()
     assert "STEPS" in skills.session(approve=yes).load("deploy").text
+
+
+# --- the servers of the user's configuration ---
+
+
+def test_servers_are_read_from_a_table() -> None:
+    given = {
+        "one": {"command": ["npx", "server"], "env": {"KEY": "x"}, "allowed_tools": ["pdf"]},
+        "two": {"url": "https://example.org/mcp", "prefer": True, "headers": {"Authorization": "Bearer x"}},
+    }
+    one, two = servers(given)
+    assert (one.command, one.env, one.allowed_tools) == (("npx", "server"), {"KEY": "x"}, ("pdf",))
+    assert (two.url, two.prefer) == ("https://example.org/mcp", True)
+    assert two.headers == {"Authorization": "Bearer x"}
+    assert "Bearer" not in repr(two)
+
+
+WRONG: tuple[dict[str, object], ...] = (
+    *({"a/b": {"url": "https://x"}}, {"..": {"url": "https://x"}}, {"a": 1}, {"a": {}}, {"a": {"command": "npx"}}),
+    *({"a": {"command": ["x"], "url": "https://x"}}, {"a": {"url": "file:///etc"}}, {"a": {"command": [1]}}),
+    *({"a": {"command": ["x"], "headers": {"A": "b"}}}, {"a": {"url": "https://x", "headers": {"A": 1}}}),
+    *({"a": {"url": "https://x", "headers": {"A": "b\r\nc: d"}}}, {"a": {"command": ["x"], "env": {"K": 1}}}),
+    *({"a": {"command": ["x"], "colour": 1}}, {"a": {"command": ["x"], "prefer": "yes"}}),
+    {"a": {"command": ["x"], "allowed_tools": "pdf"}},
+)
+
+
+def test_a_wrong_table_is_an_error_that_names_its_key() -> None:
+    for given in WRONG:
+        with pytest.raises(ConfigError, match=r"mcp\.servers\."):
+            servers(given)
+
+
+def test_nothing_is_started_before_a_catalog_looks(tmp_path: Path) -> None:
+    source = connect([ServerConfig("gone", ("/nowhere/server",))], str(tmp_path))
+    assert [root.source for root in source.roots] == ["gone"]
+    source.close()

@@ -4,9 +4,8 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ import forking
 from metier.app import App
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS, Load
-from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
+from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_PARAMS, METHODS, Dispatcher
 from rpc_process import RpcProcess as Client
 from worlds import World
 
@@ -64,30 +63,8 @@ def rpc(world: World, *options: str, env: dict[str, str] | None = None) -> "subp
     return forking.start(line, stdin=-1, stdout=-1, stderr=-1, encoding="utf-8", env={**os.environ, **(env or {})})
 
 
-def talk(world: World, *messages: dict[str, object], options: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The answers of one process to messages, in order."""
-    with rpc(world, *options) as process:
-        said, trouble = process.communicate("".join(json.dumps(one) + "\n" for one in messages))
-    assert process.returncode == 0, trouble
-    return [json.loads(line) for line in said.split("\n") if line]
-
-
 def request(method: str, **params: object) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
-
-
-@pytest.mark.system
-def test_a_named_session_is_created_and_the_next_process_continues_it(world: World) -> None:
-    world.skill(".agents/skills/one", body="# The body of one\n")
-    named = ["--session", "mine"]
-    _, state = talk(world, request("session.load", name="one"), request("session.state"), options=named)
-    assert state["result"]["id"] == "mine"
-    state, kept = talk(world, request("session.state"), request("session.compact"), options=named)
-    assert state["result"]["id"] == "mine"
-    assert "The body of one" in kept["result"]["text"]
-    named_by_call, unnamed = talk(world, request("session.compact", session_id="mine"), request("session.compact"))
-    assert "The body of one" in named_by_call["result"]["text"]
-    assert unnamed["result"]["text"] == ""  # without the option, a new session
 
 
 # --- whatever arrives ---
@@ -111,15 +88,6 @@ def test_an_error_that_nobody_foresaw_is_logged_and_answered_and_the_next_call_w
     assert "result" in json.loads(client.handle(json.dumps(request("session.load", name="one"))) or "")
 
 
-def test_an_id_that_cannot_be_sent_back_is_refused(world: World) -> None:
-    client = Dispatcher(App(world.project, home=world.home, store="memory:"))
-    for id_ in ('"\\ud800"', "1e999", "NaN", "[1]", "{}"):
-        line = client.handle(f'{{"jsonrpc":"2.0","id":{id_},"method":"skills.list"}}') or ""
-        answer = json.loads(line, parse_constant=pytest.fail)
-        assert answer["id"] is None, id_
-        assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR), id_
-
-
 @pytest.mark.system
 def test_answers_are_utf8_whatever_the_locale_says(world: World) -> None:
     world.skill(".agents/skills/one", description="Größe, 大きさ.")
@@ -139,9 +107,7 @@ ASK = '[permissions]\nask = [{ tool = "skill_load" }]\n'
 @pytest.fixture
 def configured(world: World) -> World:
     world.skill(".agents/skills/one", body="BODY")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(ASK)
+    world.configure_user(ASK)
     return world
 
 

@@ -122,30 +122,24 @@ async def test_control_keys_move_as_in_a_shell(shelf: World) -> None:
         assert len(driven.program.screen_stack) == 1, "no palette is open"
 
 
-@pytest.mark.behaviour("C-100")
+@pytest.mark.behaviour("C-100", "C-101")
 @pytest.mark.parametrize("size", SIZES)
-async def test_only_skills_that_match_what_is_typed_stay_on_screen(shelf: World, size: tuple[int, int]) -> None:
+async def test_typing_and_a_key_for_scopes_limit_the_list(shelf: World, size: tuple[int, int]) -> None:
     async with driving(shelf, size) as driven:
-        assert driven.names == ["pdf-forms", "release-notes", "spreadsheet"]
+        assert re.search(r"pdf-forms +repo ", driven.drawn[0])
+        assert re.search(r"spreadsheet +user ", driven.drawn[2])
         await driven.press(*"form")
         await driven.until(lambda: driven.names == ["pdf-forms", "spreadsheet"])
-        shown = "\n".join(driven.drawn)
-        assert "pdf-forms" in shown
-        assert "release-notes" not in shown
+        assert "release-notes" not in "\n".join(driven.drawn)
         await driven.press("ctrl+u")
-        await driven.until(lambda: len(driven.names) == 3)
-
-
-async def test_what_fits_best_comes_first_and_words_of_a_body_are_found(world: World) -> None:
-    world.skill(f"{SKILLS}/a-first", description="Mentions a changelog among many other things that it does as well.")
-    world.skill(f"{SKILLS}/changelog", description="Keeps it.", body="How amphibians live in ponds. " * 30)
-
-    async with driving(world) as driven:
-        await driven.press(*"changelog")
-        await driven.until(lambda: driven.program.ranked[0] == "changelog" and driven.names[0] == "changelog")
-        assert driven.names == ["changelog", "a-first"]
-        await driven.press("ctrl+u", *(key if key != " " else "space" for key in "amphibians in ponds"))
-        await driven.until(lambda: driven.names == ["changelog"])
+        await driven.until(lambda: driven.names == ["pdf-forms", "release-notes", "spreadsheet"])
+        await driven.press("ctrl+v")
+        assert driven.names == ["pdf-forms", "release-notes"]
+        await driven.press("ctrl+v")
+        assert driven.names == ["spreadsheet"]
+        assert " user 1 " in driven.said("#scopes")
+        await driven.press("ctrl+v")
+        assert len(driven.names) == 3
 
 
 async def test_where_there_is_nothing_to_choose_the_screen_says_so_and_enter_does_nothing(world: World) -> None:
@@ -160,24 +154,6 @@ async def test_where_there_is_nothing_to_choose_the_screen_says_so_and_enter_doe
         await driven.press("enter")
         assert driven.program.is_running
     assert driven.program.return_value is None
-
-
-# --- scopes
-
-
-@pytest.mark.behaviour("C-101")
-@pytest.mark.parametrize("size", SIZES)
-async def test_each_skill_shows_its_scope_and_a_key_limits_the_list_to_one(shelf: World, size: tuple[int, int]) -> None:
-    async with driving(shelf, size) as driven:
-        assert re.search(r"pdf-forms +repo ", driven.drawn[0])
-        assert re.search(r"spreadsheet +user ", driven.drawn[2])
-        await driven.press("ctrl+v")
-        assert driven.names == ["pdf-forms", "release-notes"]
-        await driven.press("ctrl+v")
-        assert driven.names == ["spreadsheet"]
-        assert " user 1 " in driven.said("#scopes")
-        await driven.press("ctrl+v")
-        assert len(driven.names) == 3
 
 
 # --- switches

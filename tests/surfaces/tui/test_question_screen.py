@@ -69,15 +69,10 @@ def test_v_shows_all_of_a_long_text() -> None:
     assert "| LAST" in after
 
 
-# --- in a terminal ---
-
-
 @pytest.fixture
 def terminal(world: World, tmp_path: Path) -> Generator[Terminal]:
     world.skill(".agents/skills/one", body="BODY")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(ASK)
+    world.configure_user(ASK)
     terminal = Terminal(world, tmp_path / "tmux")
     yield terminal
     terminal.close()

@@ -40,19 +40,6 @@ def test_a_shell_gets_the_name_that_was_picked(terminal: Terminal, columns: int,
     assert terminal.until("[release-notes] 0")
 
 
-@pytest.mark.behaviour("C-102")
-def test_a_switch_outlives_the_program(terminal: Terminal) -> None:
-    terminal.run("metier pick release; metier pick; echo done")
-    terminal.until("release-notes")
-    terminal.keys("C-t")
-    terminal.until("release-notes is off")
-    terminal.keys("Escape")
-    assert re.search(r"release-notes +repo +off", terminal.until("spreadsheet"))
-    terminal.keys("Escape")
-    terminal.until("done")
-    assert not terminal.world.discover()["release-notes"].enabled
-
-
 def test_the_terminal_is_left_as_it_was_and_streams_that_lead_elsewhere_do_not_disturb_it(terminal: Terminal) -> None:
     pick = 'x=$(echo nothing | metier pick pdf --print path 2>errors); echo "[$(basename $(dirname $x))]"'
     terminal.run(f'before=$(stty -g); {pick}; metier pick; echo "left $?"; test "$before" = "$(stty -g)" && echo same')
@@ -62,11 +49,3 @@ def test_the_terminal_is_left_as_it_was_and_streams_that_lead_elsewhere_do_not_d
     terminal.keys("Escape")
     assert terminal.until("same").split() == ["[pdf-forms]", "left", "1", "same"]
     assert (terminal.world.project / "errors").read_text() == ""
-
-
-def test_without_colour_there_is_none(terminal: Terminal) -> None:
-    terminal.run("metier pick", colour=False)
-    terminal.until("release-notes")
-    shown = terminal.shown("-e")
-    assert "\x1b[" in shown, "the cursor is visible without colour"
-    assert not re.search(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|38|48)\b", shown)

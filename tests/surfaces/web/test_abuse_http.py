@@ -1,18 +1,14 @@
 """Hostile and random requests are refused, and the server keeps answering."""
 
 import contextlib
-import json
 import random
 import socket
-import threading
 from collections.abc import Generator, Iterator, Sequence
-from typing import IO
 
 import pytest
 from processes import Process, serve
 from starlette.testclient import TestClient
 
-import forking
 from metier.app import App
 from metier.surfaces.web.api import build, endpoints
 from metier.surfaces.web.guard import Gate
@@ -21,7 +17,6 @@ from worlds import World
 SKILLS = ".agents/skills"
 STRINGS = 2_000
 TOKEN = "a-token-of-some-length"
-BATCH = 200
 
 
 @pytest.fixture(scope="module")
@@ -54,33 +49,6 @@ def is_well(process: Process) -> bool:
     return process.call(session, "skill_load", name="notes")["ok"] and process.process.poll() is None
 
 
-def statuses(process: Process, requests: Sequence[bytes]) -> Iterator[int]:
-    """The statuses of the answers to requests, many of which are sent at once on one connection."""
-    for start in range(0, len(requests), BATCH):
-        batch = requests[start : start + BATCH]
-        with process.connect() as connection, connection.makefile("rb") as answers:
-            sender = threading.Thread(target=connection.sendall, args=(b"".join(batch),))
-            sender.start()
-            for _ in batch:
-                yield _status(answers)
-            sender.join()
-
-
-def _status(answers: IO[bytes]) -> int:
-    status, length = int(answers.readline().split()[1]), 0
-    while (line := answers.readline()) not in (b"\r\n", b""):
-        name, _, value = line.partition(b":")
-        length = int(value) if name.lower() == b"content-length" else length
-    answers.read(length)
-    return status
-
-
-def request(process: Process, path: str, body: bytes, **headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: localhost", process.line.strip(), f"content-length: {len(body)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join((*lines, "", "")).encode() + body
-
-
 @pytest.mark.system
 def test_random_strings_on_the_socket_are_refused(process: Process) -> None:
     seeds = [
@@ -104,39 +72,6 @@ def test_random_strings_on_the_socket_are_refused(process: Process) -> None:
     assert is_well(process)
 
 
-@pytest.mark.system
-def test_random_bodies_over_json_rpc_and_mcp_get_an_error_each(process: Process) -> None:
-    seeds = [b'{"jsonrpc":"2.0","id":1,"method":"session.load","params":{"name":"notes"}}', b'[{"id":1},{"id":2}]']
-    found = list(statuses(process, [request(process, "/rpc", string) for string in noise(2, seeds)]))
-    assert len(found) == STRINGS
-    assert set(found) <= {200, 204}  # a JSON-RPC error has status 200, and a notification has no answer
-    seeds = [b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"skill_load","arguments":{}}}']
-    given = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
-    eras = [{**given, "mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call"}, given]
-    bodies = [request(process, "/mcp", string, **eras[number % 2]) for number, string in enumerate(noise(3, seeds))]
-    found = list(statuses(process, bodies))
-    assert set(found) <= {400, 202}  # a message without an id is a notification, which has no answer
-    assert found.count(400) > STRINGS * 0.9
-    assert is_well(process)
-
-
-@pytest.mark.system
-def test_random_lines_on_a_pipe_leave_it_answering(world: World) -> None:
-    world.skill(f"{SKILLS}/notes")
-    seeds = [b'{"jsonrpc":"2.0","id":1,"method":"skills.list"}', b'{"jsonrpc":"2.0","id":1,"method":"ping"}']
-    lines = [string.replace(b"\n", b" ").replace(b"\r", b" ") for string in noise(4, seeds)]
-    lines.append(b'{"jsonrpc": "2.0", "id": "last", "method": "skills.list"}\n')
-    place = ["--cwd", str(world.project), "--home", str(world.home), "--store", "memory:"]
-    done = forking.run([*forking.METIER, "rpc", *place], input=b"\n".join(lines), capture_output=True)
-    *errors, last = map(json.loads, done.stdout.splitlines())
-    assert (done.returncode, last["id"], len(last["result"]["skills"])) == (0, "last", 1)
-    assert b"Traceback" not in done.stderr
-    assert len(errors) > STRINGS * 0.9
-    assert all("error" in answer or answer["id"] == 1 for answer in errors)
-
-
-# --- addresses that try to leave ---
-
 TRICKS = [
     *("/api/skills/../../../etc/passwd", "/api/skills/..%2f..%2fetc%2fpasswd"),
     *("/api/skills/%2e%2e/%2e%2e/etc/passwd", "/api/skills/%252e%252e%252fetc%252fpasswd"),
@@ -152,63 +87,31 @@ TRICKS = [
 ]
 
 
-@pytest.mark.system
-def test_an_address_that_tries_to_leave_is_refused(process: Process) -> None:
-    for path in TRICKS:
-        with process.connect() as connection, connection.makefile("rb") as answer:
-            head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{process.line}connection: close\r\n\r\n"
-            connection.sendall(head.encode())
-            said = answer.read()
-        assert said.startswith(b"HTTP/1.1 4"), (path[:40], said[:300])
-        assert b"root:" not in said, path[:40]
-        assert b"\r\nset-cookie" not in said.lower(), path[:40]
-
-
-PATHS = ["../../../../etc/passwd", "..%2f", "/etc/passwd", "a\0b", "..\\x", "x" * 100_000, "", "%2e%2e/x", "\ud800"]
+TWO_WAYS = [
+    *("content-length: 2\r\ncontent-length: 4", "content-length: 2, 4", "content-length: +2"),
+    *("host: evil.example\r\ncontent-length: 2", "transfer-encoding: xchunked\r\ncontent-length: 2"),
+]
+"""Headers by which two servers in a row could read a request differently."""
+HUGE = "x" * 100_000
+TOO_LONG = [f"GET /{HUGE}", f"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {HUGE}", HUGE]
 
 
 @pytest.mark.system
-def test_a_path_in_a_body_that_tries_to_leave_is_refused(process: Process) -> None:
-    session = process.begin()
-    for path in PATHS:
-        for operation, given in {
-            "read": {"name": "notes", "path": path},
-            "run": {"name": "notes", "script": path},
-            "load": {"path": path},
-            "call": {"tool": "skill_read", "args": {"name": "notes", "path": path}},
-        }.items():
-            answer = process.client.post(f"/api/sessions/{session}/{operation}", content=json.dumps(given).encode())
-            assert 400 <= answer.status_code < 500 or answer.json()["ok"] is False, (operation, path[:40])
-            assert "root:" not in answer.text
-    read = {"name": "notes", "path": "../../x"}
-    refused = process.client.post(f"/api/sessions/{session}/read", json=read)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "ACCESS_DENIED")
-
-
-@pytest.mark.system
-def test_headers_and_first_lines_that_are_too_long_are_refused(process: Process) -> None:
-    huge = "x" * 100_000
-    for begun in (f"GET /{huge}", f"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {huge}", huge):
+def test_addresses_that_leave_headers_that_differ_and_lines_without_end_are_refused(process: Process) -> None:
+    host = f"host: localhost\r\n{process.line}connection: close\r\n"
+    requests = [(path, f"GET {path} HTTP/1.1\r\n{host}\r\n") for path in TRICKS]
+    requests += [(lines, f"POST /rpc HTTP/1.1\r\n{host}{lines}\r\n\r\n{{}}") for lines in TWO_WAYS]
+    requests += [(line, line) for line in TOO_LONG]
+    for name, text in requests:
+        said = b""
         with process.connect() as connection, contextlib.suppress(ConnectionError):
-            connection.sendall(begun.encode())
-            assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+            connection.sendall(text.encode())
+            while piece := connection.recv(65536):
+                said += piece
+        assert said.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501 ")), (name[:40], said[:300])
+        assert b"root:" not in said, name[:40]
+        assert b"\r\nset-cookie" not in said.lower(), name[:40]
     assert is_well(process)
-
-
-@pytest.mark.system
-def test_two_lengths_or_a_length_and_chunks_are_refused(process: Process) -> None:
-    """Requests that two servers in a row could read differently."""
-    for lines in (
-        "content-length: 2\r\ncontent-length: 4",
-        "content-length: 2, 4",
-        "content-length: +2",
-        "host: evil.example\r\ncontent-length: 2",
-        "transfer-encoding: xchunked\r\ncontent-length: 2",
-    ):
-        with process.connect() as connection, connection.makefile("rb") as answer:
-            head = f"POST /rpc HTTP/1.1\r\nhost: localhost\r\n{process.line}{lines}\r\n\r\n"
-            connection.sendall(f"{head}{{}}".encode())
-            assert answer.readline().split()[1] in (b"400", b"421", b"501"), lines
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """The whole server in a process of its own: MCP beside the API, live events, connections, and shutdown."""
 
 import contextlib
+import json
 import resource
 import signal
 import socket
+import subprocess
 import threading
 
 import httpx2
-import mcp_types as types
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from processes import JsonObject, awaited, messages, running, serve
+from processes import JsonObject, messages, running, serve
 
 import forking
 from metier.app import App
@@ -22,26 +21,9 @@ from worlds import World
 
 pytestmark = pytest.mark.system
 
-TOKEN = "a-token-of-some-length"
 SKILLS = ".agents/skills"
 RUNS = '[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n'
 """Scripts run in the sandbox, and on a machine without one they run, too."""
-
-
-@awaited
-async def test_mcp_is_spoken_behind_the_same_gate_as_the_api(world: World) -> None:
-    world.skill(f"{SKILLS}/pdf", files={"a.md": "the file"})
-    with serve(world, env={"METIER_TOKEN": TOKEN}) as process:
-        assert process.stranger.post("/mcp", json={}).status_code == 401
-        async with (
-            httpx2.AsyncClient(headers=process.headers, trust_env=False, timeout=PATIENCE) as wire,
-            Client(streamable_http_client(f"{process.url}/mcp", http_client=wire), cache=None) as client,
-        ):
-            assert "skill_load" in {tool.name for tool in (await client.list_tools()).tools}
-            assert not (await client.call_tool("skill_load", {"name": "pdf"})).is_error
-            (content,) = (await client.read_resource("skill://pdf/a.md")).contents
-            assert isinstance(content, types.TextResourceContents)
-            assert content.text == "the file"
 
 
 def test_a_stream_shows_what_happens_and_goes_on_after_the_last_id(world: World) -> None:
@@ -97,9 +79,7 @@ def test_a_body_without_a_length_is_cut_and_an_idle_connection_is_closed(
 
 def may_run(world: World) -> None:
     world.skill(f"{SKILLS}/job", files={"scripts/wait.py": "import time\ntime.sleep(1)\nprint('done')\n"})
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(RUNS)
+    world.configure_user(RUNS)
 
 
 JOB = {"name": "job", "script": "scripts/wait.py"}
@@ -114,11 +94,7 @@ def test_told_to_end_the_server_ends_its_streams_and_finishes_what_is_under_way(
         under_way = threading.Thread(
             target=lambda: answers.append(client.post(f"/api/sessions/{session}/run", json=JOB))
         )
-        hello = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "0"},
-        }
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
         accept = {"accept": "application/json, text/event-stream"}
         begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
         mcp = process.client.post("/mcp", json=begin, headers=accept)
@@ -154,6 +130,29 @@ def test_scripts_run_while_more_than_a_thousand_connections_are_open(world: Worl
             held.enter_context(process.connect())
         answer = process.client.post(f"/api/sessions/{process.begin()}/run", json=JOB)
         assert (answer.status_code, answer.json().get("stdout")) == (200, "done\n"), answer.text
+
+
+def test_with_json_the_address_and_the_link_are_one_object(world: World) -> None:
+    command = [
+        *forking.METIER,
+        "serve",
+        "--json",
+        "--port",
+        "0",
+        "--cwd",
+        str(world.project),
+        "--home",
+        str(world.home),
+    ]
+    with forking.start(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("}\n"):
+            text += process.stdout.readline()
+        process.terminate()
+    told = json.loads(text)
+    assert told["address"].startswith("http://127.0.0.1:")
+    assert told["link"].startswith(told["address"])
 
 
 def test_a_port_that_is_taken_is_one_clear_error(world: World) -> None:

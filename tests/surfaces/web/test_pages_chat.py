@@ -10,21 +10,6 @@ pytest_plugins = ["surfaces.web.page_fixtures"]
 
 pytestmark = pytest.mark.browser
 
-FIXTURE = "skills-system-validation"
-
-
-@pytest.mark.behaviour("K-064", "K-084")
-def test_a_message_that_calls_the_conformance_skill_shows_the_cards_of_both_tools(site: Site, page: Page) -> None:
-    page.goto(site.url)
-    say(page, f"/{FIXTURE} read references/REFERENCE.md")
-    answered(page)
-    expect(page.locator('[data-card="load"]')).to_contain_text(FIXTURE)
-    expect(page.locator('[data-card="read"]')).to_contain_text("references/REFERENCE.md")
-    expect(page.locator("[data-card] .badge.bad")).to_have_count(0)
-    shown = page.locator("[data-items]").inner_html()
-    page.reload()
-    assert "".join(page.locator("[data-items]").inner_html().split()) == "".join(shown.split())
-
 
 @pytest.mark.behaviour("K-065", "K-066", "K-067", "K-068")
 def test_cards_fold_what_is_large_say_what_was_truncated_and_can_be_copied(world: World, page: Page) -> None:
@@ -83,25 +68,6 @@ def test_a_slash_offers_skills_and_the_keyboard_chooses_also_before_the_server_a
     expect(option).to_have_count(1)
     page.keyboard.press("Enter")
     expect(message).to_have_value("/release-notes ")
-
-
-def test_a_search_shows_its_hits_and_a_removed_chat_is_gone_from_the_list(site: Site, page: Page, watch: Watch) -> None:
-    page.goto(site.url)
-    say(page, "find duplicate rows in this csv")
-    answered(page)
-    search = page.locator('[data-card="search"]')
-    expect(search.locator("q")).to_have_text("find duplicate rows in this csv")
-    expect(search.locator(".hits")).to_contain_text("csv-profile")
-    expect(page.locator("[data-chips]")).to_contain_text("csv-profile")
-    expect(page.locator("[data-chats] a[aria-current]")).to_contain_text("find duplicate rows")
-    address = page.url
-    page.locator("[data-chat-menu] summary").click()
-    page.locator("[data-chat-remove]").click()
-    page.wait_for_url(f"{site.url}/?removed=*")
-    expect(page.locator("[data-chats]")).to_contain_text("Your chats")
-    page.goto(address)
-    expect(page.locator("h1")).to_have_text("Chat not found")
-    watch.heard.clear()
 
 
 def test_a_script_is_refused_stopped_or_shows_its_output_and_code(world: World, page: Page) -> None:

@@ -34,7 +34,7 @@ def talking(world: World, model: ModelServer) -> Iterator[Site]:
         yield made
 
 
-@pytest.mark.behaviour("K-084")
+@pytest.mark.behaviour("K-064", "K-084")
 def test_a_model_with_tools_that_is_sent_the_conformance_skill_leaves_both_cards(
     talking: Site, model: ModelServer, page: Page
 ) -> None:

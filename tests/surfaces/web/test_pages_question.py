@@ -1,7 +1,8 @@
-"""The question card of the chat: everything that a person must see, keys that answer, and no text that is obeyed."""
+"""The cards of the chat that wait for a person: a question, with keys that answer it, and skills of one name."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -121,3 +122,64 @@ def test_hostile_names_arguments_and_scripts_are_text(asking: Site, page: Page) 
     ask_about_it(replace(REQUEST, detail=f"#!/bin/sh\n:{' ' * 3_000}evil\n"))
     pre = asked(page, asking).locator("pre").first
     assert pre.evaluate("one => one.scrollWidth <= one.clientWidth"), "wrapped, and not hidden at the side"
+
+
+SECOND = "Second <img src=x onerror=window.ran=1>."
+
+
+@pytest.fixture
+def twins(world: World) -> list[Path]:
+    return [
+        world.skill(f"{SKILLS}/twin", description="First draft.", body="FIRST BODY"),
+        world.skill(f"~/{SKILLS}/twin", description=SECOND, body="SECOND BODY"),
+    ]
+
+
+@pytest.fixture
+def choosing(world: World, twins: list[Path]) -> Iterator[Site]:
+    with serving(world, profile="codelia") as site:
+        yield site
+
+
+@pytest.mark.behaviour("N-002", "N-007")
+def test_a_person_picks_one_of_two_skills_of_a_name_and_a_search_tells_them_apart(
+    choosing: Site, page: Page, twins: list[Path]
+) -> None:
+    page.goto(choosing.url)
+    say(page, "use $twin")
+    card = page.locator(".choice.waiting")
+    options = card.locator("[data-pick]")
+    for _ in range(2):  # also after a reload
+        expect(card.get_by_role("heading")).to_have_text("2 skills are named twin. Which one do you mean?")
+        expect(options).to_have_count(3)
+        for number, (path, scope, about) in enumerate(
+            zip(twins, ("repo", "user"), ("First draft.", SECOND), strict=True)
+        ):
+            for words in (scope, str(path), about):
+                expect(options.nth(number)).to_contain_text(words)
+        page.reload()
+    assert page.evaluate("window.ran") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator("[data-message]").focus()
+    page.keyboard.press("Escape")
+    expect(card).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(options.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    answered(page)
+    expect(page.locator(".choice.chosen")).to_contain_text(str(twins[1]))
+    expect(page.locator(".item.user .calls")).to_have_text("calls twin")
+    body = page.locator('[data-card="load"] pre')
+    page.locator('[data-card="load"] summary').click()
+    expect(body).to_contain_text("SECOND BODY")
+    expect(body).not_to_contain_text("FIRST BODY")
+    expect(page.locator(".ask")).to_have_count(0)
+    shown = page.locator("[data-items]").inner_text()
+    page.reload()
+    page.locator('[data-card="load"] summary').click()
+    assert page.locator("[data-items]").inner_text() == shown
+    page.goto(choosing.url)
+    say(page, "the draft, or the second")
+    hits = page.locator('[data-card="search"] .hits .where')
+    expect(hits).to_have_text([f"repo {twins[0]}", f"user {twins[1]}"])

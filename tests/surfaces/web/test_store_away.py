@@ -27,9 +27,7 @@ def prepare(world: World) -> None:
     for name in ("alpha", "beta"):
         files = {"scripts/mark.sh": "#!/bin/sh\necho ran >>marks\n"}
         world.skill(f".agents/skills/{name}", body=f"BODY-{name}", files=files)
-    config = world.home / ".config/metier"
-    config.mkdir(parents=True)
-    (config / "config.toml").write_text(RULES)
+    world.configure_user(RULES)
 
 
 def tried(server: Process, session: str, operation: str, **given: object) -> tuple[int, JsonObject]:
