@@ -22,17 +22,13 @@ def chunk(delta: Mapping[str, object], finish: str | None = None) -> str:
     return f"data: {json.dumps(body)}\n\n"
 
 
+DONE = "data: [DONE]\n\n"
+
+
 def text(*pieces: str, finish: str | None = "stop") -> Reply:
     """An answer in pieces."""
-
-    def reply(handler: "Handler") -> None:
-        handler.begin()
-        for piece in pieces:
-            handler.send(chunk({"role": "assistant", "content": piece}))
-        handler.send(chunk({}, finish) if finish else "", "data: [DONE]\n\n")
-        handler.end()
-
-    return reply
+    said = (chunk({"role": "assistant", "content": piece}) for piece in pieces)
+    return raw(*said, chunk({}, finish) if finish else "", DONE)
 
 
 def calls(*wanted: tuple[str, object], say: str = "") -> Reply:
@@ -49,7 +45,7 @@ def calls(*wanted: tuple[str, object], say: str = "") -> Reply:
             handler.send(chunk({"tool_calls": [{**start, "function": {"name": name, "arguments": arguments[:3]}}]}))
             rest = {"index": index, "function": {"arguments": arguments[3:]}}
             handler.send(chunk({"tool_calls": [rest]}))
-        handler.send(chunk({}, "tool_calls"), "data: [DONE]\n\n")
+        handler.send(chunk({}, "tool_calls"), DONE)
         handler.end()
 
     return reply
@@ -71,25 +67,21 @@ def status(code: int, message: str = "no luck", headers: dict[str, str] | None =
     return reply
 
 
-def raw(*lines: str) -> Reply:
-    """A stream of these lines that ends properly."""
+def raw(*lines: str, ends: bool = True) -> Reply:
+    """A stream of these lines that ends properly, or whose connection closes before it has ended."""
 
     def reply(handler: "Handler") -> None:
         handler.begin()
         handler.send(*lines)
-        handler.end()
+        if ends:
+            handler.end()
 
     return reply
 
 
 def cut(piece: str) -> Reply:
-    """An answer that breaks off in the middle: the connection closes before the stream has ended."""
-
-    def reply(handler: "Handler") -> None:
-        handler.begin()
-        handler.send(chunk({"role": "assistant", "content": piece}))
-
-    return reply
+    """An answer that breaks off in the middle."""
+    return raw(chunk({"role": "assistant", "content": piece}), ends=False)
 
 
 def held(gate: threading.Event, piece: str = "") -> Reply:
@@ -100,7 +92,7 @@ def held(gate: threading.Event, piece: str = "") -> Reply:
         if piece:
             handler.send(chunk({"role": "assistant", "content": piece}))
         handler.owner.wait(gate)
-        handler.send(chunk({"content": "the end"}), chunk({}, "stop"), "data: [DONE]\n\n")
+        handler.send(chunk({"content": "the end"}), chunk({}, "stop"), DONE)
         handler.end()
 
     return reply

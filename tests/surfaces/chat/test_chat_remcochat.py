@@ -150,6 +150,27 @@ def test_a_card_that_was_recorded_before_shows_its_text_as_it_is(chatting: Chatt
     assert kept.replace('"', "&#34;") in page(chatting, chat)
 
 
+@pytest.mark.behaviour("K-065", "K-067", "K-072", "N-104")
+def test_a_cut_is_seen_by_the_model_and_on_the_card(world: World, model: ModelServer) -> None:
+    world.skill(".skills/probe", body="x" * 2_000, files={"references/a.md": "y" * 2_000})
+    model.plays(calls(ACTIVATE, READ), text("Done."))
+    limits = {"load": {"max_bytes": 1_000}, "resources": {"max_bytes": 1_000}, "enabled": True}
+    settings = {**limits, "model": {"provider": "openai", "name": "scripted", "base_url": model.url}}
+    app = App(world.project, home=world.home, profile="remcochat", settings=settings, store="memory:")
+    with serving(app) as chatting:
+        chat = chatting.chat()
+        chatting.say(chat, "probe it")
+        loaded, read = (json.loads(one) for one in results(model))
+        assert (loaded["truncated"], read["truncated"]) == (True, True)
+        way = "the user can raise {} in ~/.config/metier/config.toml]"
+        assert loaded["body"].endswith(way.format("load.max_bytes"))
+        notice = "[truncated: 1000 bytes of references/a.md are left out of 2000; "
+        assert read["content"].endswith(notice + way.format("resources.max_bytes"))
+        shown = page(chatting, chat)
+        assert shown.count(">truncated<") == 2
+        assert "bytes of references/a.md are left out of 2000; " in shown
+
+
 @pytest.mark.behaviour("K-001", "K-002", "N-107")
 def test_while_off_the_pages_the_guide_and_the_model_are_told_so(skilled: World, model: ModelServer) -> None:
     app = App(skilled.project, home=skilled.home, profile="remcochat", store="memory:")

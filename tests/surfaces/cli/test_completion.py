@@ -1,5 +1,6 @@
 """Completion in bash, zsh and fish: what the Tab key completes, and what is never offered."""
 
+import contextlib
 import os
 import re
 import select
@@ -93,13 +94,10 @@ class Terminal:
 def terminal(request: pytest.FixtureRequest, skilled: World, surroundings: dict[str, str]) -> Iterator[Terminal]:
     parts.require(request.param)
     command, ready = SHELLS[request.param]
-    shell = Terminal(command.split(), skilled.project, surroundings)
-    try:
+    with contextlib.closing(Terminal(command.split(), skilled.project, surroundings)) as shell:
         shell.ask(ready)
         shell.ask(f'eval "$(metier completion {request.param})"')
         yield shell
-    finally:
-        shell.close()
 
 
 @pytest.mark.system

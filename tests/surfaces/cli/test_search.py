@@ -13,7 +13,6 @@ from calling import Run, caller, narrow_terminal
 from worlds import World
 
 SKILLS = ".agents/skills"
-BOLD = "\x1b[1m"
 
 
 @pytest.fixture
