@@ -16,7 +16,7 @@ from metier.app import App
 from metier.record.store import Draft, StoreError, open_store
 from metier.record.store.memory import MemoryStore
 from metier.surfaces.web import sse
-from metier.surfaces.web.sse import EventFeed, Subscriber
+from metier.surfaces.web.sse import EventFeed, FrameSubscriber, Subscriber
 from patience import PATIENCE
 from watching import wait_for
 from worlds import World
@@ -194,3 +194,21 @@ def test_a_message_is_one_line_of_json_whatever_a_frame_holds() -> None:
     assert lines[:2] == ["id: 0", "event: noted"]
     assert lines[3:] == ["", ""]
     assert json.loads(lines[2].removeprefix("data: "))["text"] == text
+
+
+@awaited
+async def test_frames_with_a_gap_are_read_again_and_a_silent_stream_sends_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
+    with open_store("memory:") as store:
+        feed = EventFeed(store, shown)
+        subscriber = FrameSubscriber(feed)
+        subscriber.hand([(4, b"4"), (5, b"5")])
+        assert subscriber.take(3) == [(4, b"4"), (5, b"5")]
+        subscriber.hand([(3, b"3"), (5, b"5")])
+        assert subscriber.take(3) == []
+        subscriber.hand([(number, b"") for number in range(sse.PAGE + 1)])
+        assert subscriber.take(-1) == [], "so many wait that they are read again"
+        reading = feed.frames("s", -1)
+        assert [await anext(reading) for _ in range(3)][1:] == [sse.HEARTBEAT] * 2
