@@ -215,6 +215,21 @@ async def test_plain_resources_and_their_template_cover_every_file(library: Worl
         assert (blob.contents[0].mime_type, bytes_of(blob)) == ("application/octet-stream", BINARY)
 
 
+@BOTH_ERAS
+async def test_a_read_that_names_no_file_of_a_skill_is_refused(library: World, era: str) -> None:
+    (library.project / SKILLS / "pdf/link").symlink_to("/etc/passwd")
+    async with connected(library, "memory", era) as client:
+        for uri in (
+            *("skill://pdf/../csv/SKILL.md", "skill://pdf/%2e%2e/csv/SKILL.md", "skill://pdf/%2Fetc/passwd"),
+            *("skill://pdf/link", "skill://pdf/references", "skill://pdf/absent.md", "skill://nobody/SKILL.md"),
+            *("file:///etc/passwd", "skill://", "skill://pdf/a%00b", "skill://pdf/%ff", "x"),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(uri)
+            assert (caught.value.code, "root:" in str(caught.value)) == (types.INVALID_PARAMS, False), uri
+        assert (await client.read_resource("skill://pdf/SKILL.md")).contents
+
+
 async def test_reads_are_decided_and_recorded_by_the_session(library: World) -> None:
     library.configure_user('[permissions]\ndeny = [{tool = "skill_read", skill_name = "csv"}]\n')
     app = open_app(library)

@@ -13,7 +13,7 @@ import forking
 from metier.app import App
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS, Load
-from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_PARAMS, METHODS, Dispatcher
+from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
 from rpc_process import RpcProcess as Client
 from worlds import World
 
@@ -86,6 +86,15 @@ def test_an_error_that_nobody_foresaw_is_logged_and_answered_and_the_next_call_w
     assert "secret" not in str(answer)
     assert "a secret detail" in caplog.text
     assert "result" in json.loads(client.handle(json.dumps(request("session.load", name="one"))) or "")
+
+
+def test_an_id_that_cannot_be_sent_back_is_refused(world: World) -> None:
+    client = Dispatcher(App(world.project, home=world.home, store="memory:"))
+    for id_ in ('"\\ud800"', "1e999", "NaN", "[1]", "{}"):
+        line = client.handle(f'{{"jsonrpc":"2.0","id":{id_},"method":"skills.list"}}') or ""
+        answer = json.loads(line, parse_constant=pytest.fail)
+        assert answer["id"] is None, id_
+        assert answer["error"]["code"] in (INVALID_REQUEST, PARSE_ERROR), id_
 
 
 @pytest.mark.system
