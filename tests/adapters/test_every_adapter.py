@@ -138,22 +138,6 @@ def test_the_names_of_the_tools_are_yours(driver: type[Driver], world: World) ->
 
 
 @each_kind
-def test_the_catalog_follows_the_message_and_the_budget(driver: type[Driver], world: World) -> None:
-    for number in range(40):
-        world.skill(f".agents/skills/filler-{number}", description="Fills a catalog with many words. " * 4)
-    model = Model(["One.", "Two."])
-    agent = driver(skills(world), model, budget=2400)
-    agent.say("How do I tie knots?")
-    agent.say("How do I work with wood?")
-    first, second = (shown.system for shown in model.shown)
-    assert len(first) < 2700
-    assert "<name>knots</name>" in first
-    assert "<name>carpentry</name>" in second
-    assert "<name>knots</name>" in second
-    assert "of 43 skills are not shown" in first
-
-
-@each_kind
 def test_a_skill_that_the_user_names_is_in_the_request_and_a_child_has_its_own(
     driver: type[Driver], world: World
 ) -> None:

@@ -166,13 +166,6 @@ def test_a_rule_is_dropped_only_if_no_skill_of_the_host_can_bear_its_name(profil
     assert len(rules.warnings) == (0 if kept else 1)
 
 
-def test_a_skill_with_an_odd_name_can_be_denied_where_the_host_loads_it(world: World) -> None:
-    world.skill(".agents/skills/My_Skill", body="SECRET")
-    session = world.discover().session(policy={"deny": [{"tool": "skill_load", "skill_name": "My_Skill"}]})
-    assert not session.call("skill_load", {"name": "My_Skill"}).ok
-    assert session.prompt().text == ""
-
-
 # --- answers ---
 
 
@@ -238,25 +231,6 @@ def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) ->
 
 
 # --- projects only narrow ---
-
-
-@pytest.mark.system
-def test_a_projects_files_may_deny_and_ask_but_not_allow(world: World) -> None:
-    (world.project / ".metier").mkdir()
-    rules = (
-        '[permissions]\nprofile = "full-auto"\nredact = false\ntools = ["Bash"]\ntrust = "ignore"\n'
-        'allow = [{ tool = "run_network" }, { tool = "skill_run" }]\n'
-        'deny = [{ tool = "skill_load", skill_name = "bad" }]\nask = [{ tool = "skill_read" }]\n'
-    )
-    (world.project / ".metier/config.toml").write_text(rules)
-    (world.project / "pyproject.toml").write_text(rules.replace("[permissions]", "[tool.metier.permissions]"))
-    (world.home / ".config/metier").mkdir(parents=True)
-    (world.home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "install" }]\n')
-    shown = metier(world, "policy", "show")
-    assert (shown["profile"], shown["allow"]) == ("default", [{"tool": "install"}])
-    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}] * 2
-    assert shown["ask"] == [{"tool": "skill_read"}] * 2
-    assert "tools" not in shown
 
 
 @pytest.mark.parametrize(

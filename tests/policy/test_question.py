@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from asked import BEFORE, FACTS, IN_DIFF, IN_SCRIPT, REQUEST, missing, regranted, words
+from asked import BEFORE, FACTS, IN_SCRIPT, REQUEST, missing, regranted, words
 from metier import Question, Request
 from metier.policy import question as questions
 from metier.policy.rules import Rule
@@ -144,14 +144,6 @@ def test_a_long_line_and_a_long_difference_are_cut_too() -> None:
         assert shown.more
 
 
-def test_a_short_script_is_complete() -> None:
-    for script in ("", "x", "x\n", "x\n\n", "\n" * questions.LINES, "x" * questions.CHARACTERS):
-        shown = Question.of(replace(REQUEST, detail=script))
-        assert shown.cut == ""
-        assert not shown.more
-        assert shown.content == script.removesuffix("\n")
-
-
 def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
     shown = Question.of(replace(REQUEST, arguments=("'" * 50_000, "END")))
     (command,) = (one for one in shown.facts if one.label == "Command")
@@ -257,18 +249,6 @@ def test_every_field_of_a_request_is_in_the_chat_again_after_a_restart() -> None
     assert again.as_dict() == item.as_dict()
 
 
-def test_what_is_redacted_in_the_chat_is_redacted_in_the_question() -> None:
-    event, artifacts = to_event(AskItem.of(replace(REQUEST, before=BEFORE), "why"), lambda text: "[redacted]")
-    kept = str(event.content) + str(artifacts)
-    assert "$(id)" not in kept
-    assert "second" not in kept
-
-
 def test_a_question_of_an_old_chat_is_shown() -> None:
     item = AskItem(tool="skill_run", skill="x", path="scripts/a", command="scripts/a b", digest="sha256:0", why="")
     assert item.as_dict()["question"]["title"] == "Run scripts/a of the skill x?"  # type: ignore[index]
-
-
-def test_the_diff_shows_only_what_changed() -> None:
-    shown = Question.of(replace(REQUEST, before=BEFORE)).content.split("\n")
-    assert [line for line in shown if line[:1] in "+-"] == list(IN_DIFF)

@@ -151,17 +151,6 @@ def test_a_skill_that_the_file_denies_by_now_is_gone_from_an_open_session(world:
     assert "one" in opened.prompt().text
 
 
-def test_an_unchanged_file_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = answers(world)
-    file.write_text('[[allow]]\ntool = "skill_run"\n')
-    os.utime(file, (1, 1))
-    policy = Policy.configured(resolve(world.project, home=world.home))
-    first = policy.as_dict()
-    monkeypatch.setattr("metier.policy.remembered.read_regular", lambda *_: pytest.fail("it was read again"))
-    assert policy.decide(Request("skill_run")).verdict == "allow"
-    assert policy.as_dict() == first
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -1,6 +1,5 @@
 """The index of a large catalog: the first answer comes from names and descriptions, the index follows."""
 
-import os
 import subprocess
 import sys
 import time
@@ -8,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from metier import SearchResult, Skills, limits, replay
+from metier import SearchResult, limits, replay
 from metier.record.store.memory import MemoryStore
 from metier.search import background, finder
-from metier.search.finder import Finder
 from metier.search.index import TextIndex
 from metier.search.quick import QuickSearch
 from metier.values.skill import Root, Skill
@@ -112,20 +110,6 @@ def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(
     assert sum(len(keys) + hidden for keys, hidden in index.parts().values()) == MANY + 1
     skills = large.discover()
     assert (names(skills.search("fresh zucchini")), skills.search("x").indexing) == (["okapi"], None)
-
-
-@pytest.mark.system
-def test_while_an_index_is_built_no_other_build_is_started(tmp_path: Path) -> None:
-    folder = str(tmp_path)
-    lock = background._locked(folder)
-    assert lock is not None
-    assert background.is_running(folder)
-    assert background.start(folder, []) is None
-    os.close(lock)
-    assert not background.is_running(folder)
-    build = background.start(folder, [])
-    assert build is not None
-    assert build.wait(PATIENCE)
 
 
 @pytest.mark.system
@@ -259,15 +243,6 @@ def test_an_index_in_memory_of_a_large_catalog_is_built_in_the_background_too(la
     assert skills.search("okapi").indexing is not None
     assert skills.wait_for_index(PATIENCE)
     assert names(skills.search("fresh zucchini")) == ["okapi"]
-
-
-def test_a_finder_that_waits_gives_up_after_its_time(large: World) -> None:
-    catalog = Skills.discover(large.project, home=large.home, env={})
-    waiting = Finder("")
-    waiting.sync(catalog)
-    lock = background._locked(waiting._folder)
-    assert lock is not None  # as if another process were building
-    assert waiting.wait(0.0) is False
 
 
 def test_common_words_still_decide_between_what_rare_words_find_and_find_what_else_is_allowed() -> None:

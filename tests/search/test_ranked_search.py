@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from metier import Hit, Skills, replay
-from metier.record.store.memory import MemoryStore
+from metier import Hit, Skills
 from metier.search.finder import TAIL, THRESHOLD
 from worlds import World
 
@@ -74,12 +73,6 @@ def test_equal_rules_put_the_projects_skills_before_the_users_and_go_by_path(wor
     assert found(world.discover(), "note") == ["note-b", "note-z", "note-a"]
 
 
-@pytest.mark.parametrize("query", ["release", "draft a changelog from git", "fill pdf forms"])
-def test_a_skill_is_found_once(shelf: Skills, query: str) -> None:
-    names = found(shelf, query)
-    assert len(names) == len(set(names)) > 0
-
-
 # --- words ---
 
 
@@ -124,10 +117,6 @@ def test_words_in_any_form_and_script_find_their_skill(shelf: Skills, query: str
 )
 def test_typing_errors_in_a_name_are_forgiven(shelf: Skills, query: str, expected: str) -> None:
     assert found(shelf, query)[0] == expected
-
-
-def test_a_typing_error_in_one_word_of_a_request_is_forgiven(shelf: Skills) -> None:
-    assert found(shelf, "draft a chagelog from the git histroy")[0] == "release-notes"
 
 
 def test_what_a_skill_says_it_is_not_for_does_not_find_it(shelf: Skills) -> None:
@@ -194,14 +183,6 @@ def test_strong_matches_come_first_without_a_word_and_weak_ones_below_a_line(wor
     assert lines[0].startswith("- release-notes: ")
     assert lines[1:] == ["Weak matches; load one only if its description fits:", "- letters: Drafts letters."]
     assert "Weak" not in shelf.session().call("skill_search", {"query": "changelog of the git history"}).text
-
-
-def test_a_search_of_a_session_replays_with_its_weak_matches(shelf: Skills) -> None:
-    store = MemoryStore()
-    shelf.session(id="s", store=store).call("skill_search", {"query": VAGUE})
-    record = replay.from_store(store, "s")
-    assert any(b'"fit": "weak"' in record.artifact(frame["hits"]) for frame in record.frames if "hits" in frame)
-    assert replay.replay(record).identical
 
 
 # --- nothing ---
@@ -310,32 +291,3 @@ def test_the_same_query_has_the_same_answer_in_every_process_and_after_a_rebuild
     answers = everything(shelf)
     assert everything(shelf) == everything(world.discover()) == answers
     assert everything(world.discover(settings={"cache": False})) == answers
-
-
-def test_the_answer_does_not_remember_what_was_there_before(world: World, shelf: Skills) -> None:
-    answers = everything(shelf)
-    for round_ in range(3):
-        for at in range(5):
-            world.skill(f"{SKILLS}/passing-{at}", description=f"Drafts a release and deploys, round {round_}.")
-        world.skill(f"{SKILLS}/release", description=f"Something else, round {round_}.")
-        shelf.refresh()
-        assert everything(shelf) != answers
-    for at in range(5):
-        (world.project / SKILLS / f"passing-{at}" / "SKILL.md").unlink()
-    world.skill(f"{SKILLS}/release", description=FIGURES["release"], body="# release\n\nFollow the steps.\n")
-    shelf.refresh()
-    assert everything(shelf) == answers
-
-
-def test_a_change_is_found_as_soon_as_it_is_seen(world: World, shelf: Skills) -> None:
-    assert found(shelf, "okapi") == []
-    world.skill(f"{SKILLS}/okapi-care", description="Feeds an okapi.")
-    shelf.refresh()
-    assert found(shelf, "feed the okapi") == ["okapi-care"]
-    (world.project / SKILLS / "okapi-care" / "SKILL.md").unlink()
-    shelf.refresh()
-    assert found(shelf, "feed the okapi") == []
-
-
-def test_where_there_is_no_skill_nothing_is_found(world: World) -> None:
-    assert found(world.discover(), "release") == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metier.search.words import LONGEST_WORD, affirmative, exact, pairs, spans, terms, words
+from metier.search.words import LONGEST_WORD, affirmative, spans, terms, words
 
 
 @pytest.mark.parametrize(
@@ -34,25 +34,9 @@ def test_a_text_falls_into_these_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("profiles", "profiling"), ("Releases", "release"), ("DEPLOY", "deploying"), ("k8s", "K8S"), ("notes", "note")],
-)
-def test_forms_of_one_word_are_one_term(one: str, other: str) -> None:
-    assert terms(one) == terms(other) != []
-
-
 def test_hashes_and_encoded_data_are_no_words() -> None:
     assert words("a" * LONGEST_WORD) == ["a" * LONGEST_WORD]
     assert words("a" * (LONGEST_WORD + 1)) == []
-
-
-def test_exact_words_have_no_parts_of_identifiers_and_no_pairs_of_characters() -> None:
-    assert exact("DataFrame of 表格数据 rows") == ["dataframe", "rows"]
-
-
-def test_pairs_are_neighbours_and_never_a_word_twice() -> None:
-    assert pairs(["a", "b", "b", "c"]) == ["a_b", "b_c"]
 
 
 @pytest.mark.parametrize(
@@ -68,14 +52,6 @@ def test_what_a_skill_says_it_is_not_for_is_left_out(description: str, kept: str
     said = affirmative(description)
     assert kept in said
     assert gone not in said
-
-
-@given(st.text(st.characters(exclude_categories=()), max_size=80))
-def test_any_text_falls_into_words_and_every_word_has_its_term(text: str) -> None:
-    assert len(words(text)) == len(terms(text))
-    assert words(text) == words(text)
-    assert all(word == word.lower() and word for word in words(text) if word.isascii())
-    assert set(exact(text)) <= set(words(text))
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=80))

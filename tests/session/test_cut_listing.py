@@ -74,29 +74,6 @@ def test_a_message_hides_at_most_an_eighth_of_the_list_and_nothing_where_the_hos
             assert described(text) - described(without), "messages add skills"
 
 
-@pytest.mark.parametrize("profile", KINDS)
-def test_no_message_changes_the_part_of_a_prompt_that_is_said_to_be_stable(world: World, profile: str) -> None:
-    crowded(world, 260)
-    session = open_session(world, profile)
-    prompts = [session.prompt(message, 8_000) for message in (None, *MESSAGES, *TOPICS, None)]
-    for number, before in enumerate(prompts):
-        assert before.stable > len(before.text) / 3
-        assert all(after.text.startswith(before.text[: before.stable]) for after in prompts[number:])
-
-
-def test_every_message_finds_room_however_many_came_before(world: World) -> None:
-    crowded(world, 260)
-    session = open_session(world, "standard")
-    without = session.prompt(budget=4_000)
-    for topic in TOPICS * 2:
-        prompt = session.prompt(topic, 4_000)
-        assert f"Knows {topic}." in prompt.text
-        assert len(prompt.text) <= 4_000
-        assert session.prompt("thanks", 4_000) == session.prompt(topic, 4_000), "shown until the room is needed"
-        assert len(prompt.names) >= len(without.names) * 7 / 8
-    assert len(session.state()["chosen"]) < len(TOPICS), "what had to make room is forgotten"
-
-
 MODES: tuple[Mode, ...] = ("auto", "pinned", "name-only")
 
 

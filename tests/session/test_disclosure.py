@@ -188,18 +188,3 @@ def compared(skills: Skills) -> set[str]:
         return set()
     pairs = ((entry.skill, entry.winner) for entry in skills.shadowed)
     return {s.real_path for one, other in pairs if one.size == other.size for s in (one, other)}
-
-
-def test_identical_copies_are_the_one_case_in_which_a_body_is_read_and_it_is_still_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twin = {"name": "twin", "description": "Same.", "body": "same", "fields": {}}
-    with project("standard", [{**twin, "where": 0}, {**twin, "where": 1}]) as (root, home, markers):
-        other = home / ".agents/skills/twin/SKILL.md"
-        other.write_text((root / ".agents/skills/twin/SKILL.md").read_text())
-        spy = Spy(monkeypatch)
-        found = discover("standard", root, home)
-        (shadowed,) = found.shadowed
-        assert shadowed.identical
-        assert len(spy.below(root, home)) == 2
-        assert not any(marker in disclosed(found.session()) for marker in markers)

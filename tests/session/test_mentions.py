@@ -41,10 +41,6 @@ def profile(*forms: str, commands: bool = True) -> Profile:
 ALL = profile("/name", "/skill:name", "$name", "skill://name")
 
 
-def called(message: str, by: Profile = ALL) -> list[str]:
-    return [one.name for one in find(message, by, NAMES, lookup, nowhere).skills]
-
-
 @pytest.mark.parametrize(
     ("message", "name", "rest", "arguments"),
     [
@@ -94,27 +90,6 @@ def test_everything_else_is_text(message: str) -> None:
     assert find(message, ALL, NAMES, lookup, nowhere) == Mention(message=message)
 
 
-@pytest.mark.parametrize(
-    ("forms", "messages"),
-    [
-        (("/name",), {"/pdf x": True, "/skill:pdf x": False, "$pdf": False, "skill://pdf": False}),
-        (("/skill:name",), {"/pdf x": False, "/skill:pdf x": True, "$pdf": False, "skill://pdf": False}),
-        (("$name",), {"/pdf x": False, "/skill:pdf x": False, "$pdf": True, "skill://pdf": False}),
-        (("skill://name",), {"/pdf x": False, "/skill:pdf x": False, "$pdf": False, "skill://pdf": True}),
-    ],
-)
-def test_only_the_forms_of_the_profile_count(forms: tuple[str, ...], messages: dict[str, bool]) -> None:
-    for message, counts in messages.items():
-        assert called(message, profile(*forms)) == (["pdf"] if counts else [])
-
-
-def test_commands_can_be_switched_off_and_mentions_stay() -> None:
-    off = profile("/name", "/skill:name", "$name", commands=False)
-    assert called("/pdf x", off) == []
-    assert called("/skill:pdf x", off) == []
-    assert called("use $pdf", off) == ["pdf"]
-
-
 @pytest.mark.parametrize("message", ["/twin x", "/skill:twin x", "use $twin", "see skill://twin/a"])
 def test_a_name_that_several_skills_bear_is_reported_and_never_guessed(message: str) -> None:
     mention = find(message, ALL, NAMES, lookup, nowhere)
@@ -134,13 +109,3 @@ def test_no_message_raises_and_one_that_calls_nothing_comes_back_as_it_is(messag
     mention = find(message, ALL, NAMES, lookup, nowhere)
     assert mention.skills or mention.message == message
     assert mention.command or mention.message == message
-
-
-@given(
-    before=st.text(alphabet="ab, .(\n", max_size=10),
-    name=st.sampled_from(["pdf", "release-notes", "x1"]),
-    after=st.sampled_from(["", " ", ".", ",", ")", "!", "\n", "?", ":"]),
-)
-def test_a_mention_is_found_whatever_punctuation_stands_around_it(before: str, name: str, after: str) -> None:
-    start = before if not before or not before[-1].isalnum() else before + " "
-    assert called(f"{start}${name}{after}") == [name]
