@@ -57,15 +57,6 @@ def test_an_override_that_an_adapter_cannot_apply_is_not_granted(driver: type[Dr
     assert replay.replay(replay.from_store(store, agent.session.id)).identical
 
 
-@each_kind
-def test_a_refusal_is_a_result_for_the_model(driver: type[Driver], world: World) -> None:
-    model = Model([LOAD, ("skill_load", {"nome": "carpentry"}), RUN, "I may not."])
-    denied = {"deny": [{"tool": "skill_run", "skill_name": "carpentry"}]}
-    assert driver(skills(world), model, policy=denied, runner=runner()).say("Cut me a plank.") == "I may not."
-    for said in ("`name` is missing", "policy refuses skill_run for carpentry"):
-        assert any(said in text for text in model.shown[-1].texts), said
-
-
 @each
 def test_a_person_who_says_no_is_heard_and_recorded(driver: type[Driver], world: World) -> None:
     found, fake, model = skills(world), runner(), Model([LOAD, RUN, "Then I leave it."])
@@ -123,18 +114,6 @@ def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_onc
     assert "cut oak" in model.shown[-1].texts[-1]
     restored = [one for one in agent.session.events if one.get("operation") == "output"]
     assert len(restored) == 2  # one call and its result: the text was read once, not for every request
-
-
-@each_kind
-def test_the_names_of_the_tools_are_yours(driver: type[Driver], world: World) -> None:
-    found = skills(world, tools={"load": "use_skill", "search": ""})
-    model = Model([("use_skill", {"name": "carpentry"}), "Loaded."])
-    agent = driver(found, model, runner=runner())
-    assert agent.say("Cut me a plank.") == "Loaded."
-    assert model.shown[0].tools == ("skill_output", "skill_read", "skill_run", "use_skill")
-    assert "`use_skill`" in model.shown[0].system
-    assert "skill_load" not in model.shown[0].system
-    assert agent.session.activated == ["carpentry"]
 
 
 @each_kind

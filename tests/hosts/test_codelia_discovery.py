@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hosts.asking import metier, names
-from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
+from metier import AmbiguousSkill, SkillNotFound
 from worlds import World
 
 
@@ -109,22 +109,6 @@ def test_other_fields_are_optional_and_unknown_ones_ignored(world: World) -> Non
     assert skills["odd"].extra == {}
     assert skills["odd"].visible
     assert skills.diagnostics == ()
-
-
-def test_an_invalid_skill_cannot_be_asked_for_and_nothing_is_found_where_all_are_switched_off(world: World) -> None:
-    path = world.skill(".agents/skills/bad", description=None)
-    good = world.skill(".agents/skills/good")
-    skills = world.discover("codelia")
-    assert names(skills) == ["good"]
-    for ask in (lambda: skills["bad"], lambda: skills.at(path)):
-        with pytest.raises(InvalidSkill) as refused:
-            ask()
-        assert [d.code for d in refused.value.diagnostics] == ["description-missing"]
-    assert "description" in metier(world, "show", "bad", "--profile", "codelia", code=1)
-    off = world.discover("codelia", settings={"skills": {"enabled": False}})
-    assert off.counts.found == 0
-    with pytest.raises(SkillNotFound):
-        off.at(good)
 
 
 @pytest.mark.behaviour("C-024", "C-025", "C-026")

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from calling import Run, caller
-from metier import BadArguments, Skills
+from metier import BadArguments
 from metier.app import App
 from metier.record.store.memory import MemoryStore
 from metier.surfaces.cli import doctor
@@ -207,10 +207,3 @@ def test_every_command_that_reads_a_dropped_rule_says_so(
         assert run(*command.split(), *CODELIA).err == "", "a rule that holds"
     (folder / "config.toml").write_text("[permissions]\nallow = 3\n")  # wrong, and an error for those who need it
     assert (run("list", *CODELIA).code, run("load", "probe", *CODELIA).code) == (0, 2)
-
-
-def test_the_catalog_keeps_warnings_apart_from_what_is_wrong_with_skills(world: World) -> None:
-    world.skill(f"{SKILLS}/broken", text="no frontmatter")
-    skills = Skills.discover(world.project, profile="codelia", home=world.home, env={"CODELIA_AGENTS_ROOT": "/none"})
-    assert [one.code for one in skills.warnings] == ["root-outside"]
-    assert [one.code for one in skills.errors] == ["frontmatter-missing"]

@@ -13,7 +13,7 @@ from metier import ConfigError
 from metier.authoring import check
 from metier.authoring.check import HostVerdict
 from metier.hosts import documentation, profiles
-from metier.hosts.documentation import STANDARD, Documentation, Source
+from metier.hosts.documentation import STANDARD, Documentation
 from worlds import World
 
 TESTED = ("codelia", "omp", "mycodeagent", "rip", "remcochat")
@@ -61,16 +61,6 @@ def test_every_profile_names_its_document_with_a_version_and_ends_with_it() -> N
     for name in TESTED:
         assert list(told(name).counts()) == ["tested"], name
         assert (Path(__file__).parents[2] / told(name).of("search.default_limit").at).is_file()
-
-
-def test_code_is_source_and_a_page_is_documentation_also_in_a_repository() -> None:
-    rules = told("cline").rules
-    assert rules["roots"].certainty == "source"
-    assert rules["validation.name_mismatch"].certainty == "documented"
-    assert rules["validation.name_mismatch"].at.endswith("skills.mdx#skill-structure")
-    beyond = Source("assumed", why="what happens beyond the maximum is not said")
-    assert rules["validation.description_breach"] == beyond, "a rule's own source counts before that of its table"
-    assert told("cline").of("search.default_limit") == STANDARD
 
 
 def test_sources_of_a_profile_of_ones_own_are_not_inherited_and_may_be_named(
@@ -142,13 +132,3 @@ def test_a_verdict_is_as_sure_as_the_rules_that_it_rests_on(world: World) -> Non
     told = [one for one in broken.findings() if one.code == "host-assumed"]
     assert [one.message for one in told] == ["assumed: nothing is said about broken YAML (`validation.repair`)"]
     json.dumps(broken.as_dict())
-
-
-def test_a_field_makes_a_verdict_rest_on_the_rules_about_fields(world: World) -> None:
-    assert verdict(world, ".kiro/skills/x", "kiro").certainty == "documented"
-    hidden = verdict(world, ".kiro/skills/x", "kiro", disable_model_invocation=True)
-    assert [rule for rule, _ in hidden.assumed] == ["catalog.honours"]
-    unknown = verdict(world, ".agents/skills/x", "goose", zap=1)
-    assert (unknown.ignored, unknown.certainty) == (("zap",), "source")
-    by_the_standard = [verdict(world, ".agents/skills/x", "standard", **fields) for fields in ({}, {"zap": 1})]
-    assert ["catalog.reads" in dict(one.assumed) for one in by_the_standard] == [False, True]

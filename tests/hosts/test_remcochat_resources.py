@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import metier
 from metier.session import reading
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -265,16 +264,3 @@ def test_no_message_or_result_holds_an_absolute_path_of_the_host(world: World, p
     shown = shown.replace(str(probe), "", 2)  # the one that we sent ourselves, as a name
     assert str(world.project) not in shown
     assert str(world.home) not in shown
-
-
-@pytest.mark.behaviour("K-050", "K-054", "K-057")
-def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
-    world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    call = ("session", "call", "skills.readResource")
-    seen = metier(world, *call, '{"name": "probe", "path": "references/a.md"}')
-    assert seen == told(read(chat(world), "references/a.md"))
-    failed = metier(world, *call, '{"name": "probe", "path": "nul.bin"}', code=1, output=True)
-    message = "binary files are not supported: nul.bin"
-    assert failed == {"error": {"code": "BINARY_FILE", "message": message}}
-    said = metier(world, "read", "probe", "nul.bin", code=1)
-    assert (message in said, str(world.project) in said) == (True, False)

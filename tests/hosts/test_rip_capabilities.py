@@ -155,28 +155,6 @@ def test_a_person_installs_switches_and_replaces_skills_and_a_model_sees_the_res
     assert run("install", "--verify", *rip).code == 0
 
 
-@pytest.mark.behaviour("N-093")
-def test_rules_allow_deny_and_ask_by_tool_skill_and_path_in_the_file_of_the_user(world: World, run: Run) -> None:
-    for name in ("one", "two"):
-        world.skill(f"{SKILLS}/{name}", files={"assets/a.txt": "ASSET", "b.txt": "OTHER"})
-    world.trust()
-    rules = """
-[permissions]
-deny = [{tool = "skill_read", skill_name = "one", path = "assets/*"}]
-ask = [{tool = "skill_read", skill_name = "two", path = "assets/*"}]
-allow = [{tool = "skill_read"}]
-"""
-    write(world.home / ".config/metier/config.toml", rules)
-
-    def said(name: str, path: str) -> str:
-        given = json.dumps({"name": name, "path": path})
-        answer = run("session", "call", "skill_read", given, "--profile", "rip", "--json").json
-        return answer["text"] if answer["ok"] else answer["error"]["code"]
-
-    assert [said("one", "assets/a.txt"), said("one", "b.txt")] == ["ACCESS_DENIED", "OTHER"]
-    assert [said("two", "assets/a.txt"), said("two", "b.txt")] == ["ASSET", "OTHER"], "allow outranks ask"
-
-
 def test_the_page_says_of_every_capability_which_behaviours_there_are() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert len(rows) == 14

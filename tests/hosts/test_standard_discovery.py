@@ -91,24 +91,3 @@ def test_the_nearest_scope_wins_and_the_losers_stay_within_reach(world: World) -
         for loser in order[number + 1 :]:
             assert (codes(skills, loser), skills.at(loser).path) == (["collision"], str(loser))
         winner.unlink()
-
-
-def test_a_listing_accounts_for_every_file(world: World) -> None:
-    world.skill(f"{HERE}/good", license="MIT", colour="green")
-    winner, loser = world.skill(f"{HERE}/same"), world.skill(f"{USER}/same", body="Other.\n")
-    ignored = world.skill(f"{HERE}/build")
-    bad = world.skill(f"{HERE}/bad", text="Nothing.\n")
-    listed = metier(world, "list")
-    assert listed["profile"] == "standard"
-    assert [(r["path"], r["scope"], r["source"], r["exists"], r["count"]) for r in listed["roots"]] == [
-        (f"{world.project}/{HERE}", "repo", "agents", True, 2),
-        (f"{world.home}/.agents/skills", "user", "agents", True, 1),
-    ]
-    good = listed["skills"][0]
-    assert (good["name"], good["license"], good["extra"], good["enabled"]) == ("good", "MIT", {"colour": "green"}, True)
-    assert [(s["path"], s["shadowed_by"]) for s in listed["shadowed"]] == [(str(loser), str(winner))]
-    assert [s["path"] for s in listed["skipped"]] == [str(ignored)]
-    assert [(d["path"], d["code"]) for d in listed["diagnostics"] if d["severity"] == "error"] == [
-        (str(bad), "frontmatter-missing")
-    ]
-    assert listed["counts"] == {"found": 5, "loaded": 2, "shadowed": 1, "skipped": 1, "errors": 1}

@@ -66,22 +66,6 @@ def test_the_names_in_the_schemas_are_those_that_the_model_may_see(world: World)
     assert "enum" not in load.input_schema["properties"]["name"], "an enum of 65 names costs more than it helps"
 
 
-@pytest.mark.parametrize("touched", ["only touched", "edited", "other arguments", "another session"])
-def test_suppression_goes_by_content(world: World, touched: str) -> None:
-    path = write(world, body=BODY + "For $ARGUMENTS")
-    session = open_session(world)
-    session.load("pdf", arguments="a")
-    if touched == "only touched":
-        path.write_bytes(path.read_bytes())
-    elif touched == "edited":
-        path.write_text(path.read_text() + "\nNEW")
-    later = session if touched != "another session" else session.skills.session()
-    again = later.load("pdf", arguments="b" if touched == "other arguments" else "a")
-    assert again.already_loaded is (touched == "only touched")
-    assert ("BODY-MARKER" in again.text) is not again.already_loaded
-    assert ("NEW" in again.text) is (touched == "edited")
-
-
 def test_a_skill_that_was_edited_or_added_is_seen_on_the_next_call(world: World) -> None:
     path = write(world)
     session = open_session(world)

@@ -1,12 +1,10 @@
 """Policy: what the rules decide, what an answer changes for good, and that no skill ever makes more possible."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +23,6 @@ from metier.record.state import Window
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
-from metier.surfaces.cli import cli
 from metier.values.grants import grant_tools
 from metier.values.skill import Root, Skill
 from people import frames
@@ -52,6 +49,7 @@ def printed(text: str) -> Outcome:
 # --- rules ---
 
 
+@pytest.mark.behaviour("N-093")
 @pytest.mark.parametrize("name", list(DEFAULTS))
 @pytest.mark.parametrize(
     ("listed", "verdict"),
@@ -91,6 +89,7 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
     assert repr(name) in rules.decide(Request("skill_run")).why
 
 
+@pytest.mark.behaviour("N-093")
 @pytest.mark.parametrize(
     ("rule", "request_", "matches"),
     [
@@ -228,34 +227,6 @@ def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) ->
     with pytest.raises(ConfigError, match="cannot be added"):
         run(session)
     assert file.read_text() == 'allow = [{ tool = "skill_read" }]\n'
-
-
-# --- projects only narrow ---
-
-
-@pytest.mark.parametrize(
-    ("arguments", "verdict", "rule", "code"),
-    [
-        (("skill_run", "--skill", "one"), "ask", None, 0),
-        (("skill_run", "--skill", "two"), "allow", {"tool": "skill_run", "skill_name": "two"}, 0),
-        (("skill_read", "--path", "keys/a.pem"), "deny", {"tool": "skill_read", "path": "*.pem"}, 3),
-        (("run_network", "--skill", "two"), "deny", None, 3),
-    ],
-)
-def test_explain_says_which_rule_decides(
-    world: World, arguments: tuple[str, ...], verdict: str, rule: dict[str, str] | None, code: int
-) -> None:
-    (world.home / ".config/metier").mkdir(parents=True)
-    (world.home / ".config/metier/config.toml").write_text(
-        '[permissions]\nallow = [{ tool = "skill_run", skill_name = "two" }]\n'
-        'deny = [{ tool = "skill_read", path = "*.pem" }]\n'
-    )
-    given = ["policy", "explain", *arguments, "--cwd", str(world.project), "--home", str(world.home)]
-    done = CliRunner().invoke(cli, [*given, "--json"])
-    assert done.exit_code == code
-    said = json.loads(done.stdout)
-    assert (said["verdict"], said["rule"]) == (verdict, rule)
-    assert CliRunner().invoke(cli, given).stdout == f"{verdict}: {said['why']}\n"
 
 
 # --- properties ---

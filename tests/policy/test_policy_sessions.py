@@ -68,16 +68,6 @@ def test_of_two_skills_of_one_name_the_model_knows_only_the_one_that_is_not_deni
     assert not any(str(path) in str(refused.data) for path in (mine, other))
 
 
-@pytest.mark.behaviour("R-034")
-def test_granted_overrides_end_with_the_turn(world: World) -> None:
-    world.skill(".agents/skills/one", model="large", context="fork", agent="writer")
-    session = world.discover().session(policy={"profile": "full-auto"})
-    session.load("one")
-    assert session.overrides == {"model": "large", "context": "fork", "agent": "writer"}
-    session.end_turn()
-    assert session.overrides == {}
-
-
 @pytest.mark.behaviour("R-029")
 @pytest.mark.parametrize("name", ["default", "read-only", "full-auto"])
 def test_a_policy_other_than_the_default_is_an_event(world: World, name: str) -> None:

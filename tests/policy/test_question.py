@@ -16,7 +16,6 @@ from metier.running.grants.folder import FolderGrant
 from metier.running.grants.network import NetworkGrant
 from metier.running.grants.packages import PackagesGrant
 from metier.running.grants.secrets import SecretsGrant
-from metier.running.grants.unsandboxed import UnsandboxedGrant
 from metier.surfaces.chat.items import AskItem, from_frames, to_event
 
 TOOLS = ("skill_run", "skill_load", "skill_read", "mcp_load", "install", "override", "Bash")
@@ -63,11 +62,6 @@ def test_grants_are_said_in_words(grants: tuple[str, ...], files: str, said: str
     named = regranted(request, replace(folder, tools=("run_project_write",), named=("*.py", ".envrc")))
     assert fact(named, "Files").endswith("writes to it. New data files come back, and every change to *.py, .envrc.")
     assert fact(alone, "Files") == "It sees only its own files and an empty work folder."
-
-
-def test_a_run_without_a_sandbox_has_all_rights_of_the_user() -> None:
-    said = fact(regranted(REQUEST, UnsandboxedGrant(tools=("run_unsandboxed",))), "Sandbox")
-    assert said == "Where no sandbox works, it runs without one, with all rights of the user."
 
 
 def test_only_a_foreign_skill_is_called_untrusted() -> None:

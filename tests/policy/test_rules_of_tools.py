@@ -71,6 +71,7 @@ def with_ref(fields: Mapping[str, str], ref: str) -> dict[str, str]:
     return {key: ref if value == "REF" else value for key, value in fields.items()}
 
 
+@pytest.mark.behaviour("N-026")
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_rule_about_a_tool_holds(library: World, run: Run, profile: str, surface: Any) -> None:

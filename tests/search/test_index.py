@@ -177,13 +177,6 @@ def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
     assert answers(index) == answers(fresh)
 
 
-def test_the_last_of_several_versions_in_one_update_counts() -> None:
-    index = filled(document("a", "The first is about invoices."), document("a", "The second draws charts.", stamp="2"))
-    assert index.stamps() == {"a": "2"}
-    assert keys(index, "invoices") == []
-    assert keys(index, "charts") == ["a"]
-
-
 # --- hostile queries ---
 
 

@@ -1,12 +1,9 @@
 """What a model is shown of a catalog that does not fit, with messages and without, in one process and in the next."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from lives import Lives
-from metier.session.session import Session
 from metier.values.skill import Mode
 from profile_kinds import KINDS
 from worlds import World
@@ -15,7 +12,6 @@ FOLDER = "catalog"
 TOPICS = ("anchors", "bridges", "candles", "diamonds", "engines", "ferries", "glaciers", "harbours")
 """The last skills of the alphabet are about one of these each."""
 MESSAGES = ("tell me about anchors", "now compare diamonds with ferries", "thanks, that is all")
-FIXED_BY_THE_HOST = ("codelia", "mycodeagent", "omp", "remcochat", "rip")
 
 
 def crowded(world: World, count: int) -> None:
@@ -33,45 +29,9 @@ def crowded(world: World, count: int) -> None:
     config.write_text("enabled = true\n")
 
 
-def named(text: str) -> set[str]:
-    """The skills that a model reads of."""
-    return set(re.findall(r"\bskill-(\d{4})", text))
-
-
 def described(text: str) -> set[str]:
     """The skills whose descriptions a model reads."""
     return set(re.findall(r"\bCase (\d{4})", text))
-
-
-def open_session(world: World, profile: str) -> Session:
-    return world.discover(profile, roots=[world.project / FOLDER]).session()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("profile", KINDS)
-def test_a_message_hides_at_most_an_eighth_of_the_list_and_nothing_where_the_host_fixes_it(
-    world: World, tmp_path: Path, profile: str
-) -> None:
-    crowded(world, 420)
-    lives = Lives(world, f"sqlite://{tmp_path}/trail.db", profile, ["--skills", str(world.project / FOLDER)])
-    shown: dict[int | None, list[str]] = {None: [], 8_000: []}
-    for messages in (MESSAGES, MESSAGES[::-1]):
-        with lives.rpc() as process:
-            for budget, texts in shown.items():
-                process.call("session.create", session_id=f"s-{budget}")
-                asked = {"session_id": f"s-{budget}", "budget": budget}
-                texts += [process.call("session.prompt", **asked, message=text)["text"] for text in (*messages, None)]
-    for budget, texts in shown.items():
-        without = open_session(world, profile).prompt(budget=budget).text
-        assert 0 < len(described(without)) < 420
-        if profile in FIXED_BY_THE_HOST:
-            assert set(texts) == {without}
-            continue
-        for text in texts:
-            assert len(named(text)) >= len(named(without)) * 7 / 8
-            assert len(described(text)) >= len(described(without)) * 7 / 8
-            assert len(described(without) & described(text)) >= len(described(without)) * 7 / 8
-            assert described(text) - described(without), "messages add skills"
 
 
 MODES: tuple[Mode, ...] = ("auto", "pinned", "name-only")

@@ -54,12 +54,6 @@ def test_pinned_skills_come_before_what_fits_and_stay_however_small_the_budget(c
     assert "y-filler-014" in crowd.prompt(budget=900).names
 
 
-def test_a_message_in_another_script_works_too(world: World, crowd: Skills) -> None:
-    world.skill(f"{SKILLS}/zy-tables", description="处理表格，提取数据。")
-    crowd.refresh()
-    assert crowd.prompt("请提取表格中的数据", 2_000).names[0] == "zy-tables"
-
-
 # --- then by use ---
 
 
@@ -71,13 +65,6 @@ def test_skills_that_the_message_does_not_rank_come_by_their_use_the_latest_firs
     names = session.prompt(MESSAGE, 2_500).names
     assert set(names[:3]) == set(TOPICS)
     assert names[3] == "w-filler-012"
-
-
-def test_what_was_used_counts_again_in_a_session_that_is_taken_up(crowd: Skills) -> None:
-    session = crowd.session()
-    session.load("y-filler-014")
-    again = crowd.session(state=session.state())
-    assert again.prompt("xyzzy", 2_500).names[0] == "y-filler-014"
 
 
 # --- the modes of a skill ---
@@ -112,10 +99,3 @@ def test_a_mode_says_who_sees_and_calls_a_skill(world: World, mode: Mode, messag
     if by_user:
         assert session.invoke("/ledger now").skill is not None
     assert ("other" in prompt.names, prompt.total) == (True, 1 + (described or named))
-
-
-def test_a_mode_holds_in_the_next_process(world: World, crowd: Skills) -> None:
-    crowd.set_mode("zz-ledger", "pinned")
-    assert world.discover().prompt(budget=1_000).names[0] == "zz-ledger"
-    crowd.set_mode("zz-ledger", "auto")
-    assert world.discover().prompt(budget=1_000).names[0] != "zz-ledger"

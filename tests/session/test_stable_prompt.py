@@ -61,14 +61,6 @@ def test_no_message_changes_a_catalog_that_fits(world: World, profile: str) -> N
     assert chosen(session) == []
 
 
-def test_descriptions_that_are_all_shortened_alike_are_no_choice(crowd: Skills) -> None:
-    session = crowd.session()
-    budget = len(session.prompt().text) - 500
-    prompts = {session.prompt(message, budget).text for message in (None, *TOPICS)}
-    assert len(prompts) == 1
-    assert chosen(session) == []
-
-
 # --- a choice must be made ---
 
 
@@ -95,15 +87,6 @@ def test_a_message_adds_what_fits_it_after_what_was_shown_before(world: World, p
         assert len(after.text) <= budget + 1_000  # some hosts count only their entries
 
 
-def test_the_names_of_skills_without_room_stay_where_they_are(crowd: Skills) -> None:
-    session = crowd.session()
-    first, second = (session.prompt(topic, BUDGET).text for topic in ("kettles", "jewels"))
-    names = first[first.index("<more_skills>") : first.index("</more_skills>")]
-    assert names.startswith("<more_skills>a-filler-")
-    assert names in second
-    assert first.index("</more_skills>") < first.index("<name>z-kettles</name>")
-
-
 def test_when_there_is_no_room_left_the_next_ones_take_the_place_of_the_first(world: World) -> None:
     crowded(world, 200)
     session = world.discover().session()
@@ -116,15 +99,6 @@ def test_when_there_is_no_room_left_the_next_ones_take_the_place_of_the_first(wo
     replaced = [frame for frame in session.events if frame["type"] == "skills_chosen" and frame.get("replaces")]
     assert 0 < len(replaced) < 50, "most find room behind the others"
     assert len(session.prompt(budget=BUDGET).names) >= len(before.names) * 7 / 8
-
-
-def test_without_a_message_the_whole_room_is_for_the_catalog_in_its_order(crowd: Skills) -> None:
-    session = crowd.session()
-    before = session.prompt(budget=BUDGET)
-    assert session.prompt("xyzzy", BUDGET) == before, "nothing was found for it"
-    assert session.prompt(budget=BUDGET) == before
-    session.prompt("kettles", BUDGET)
-    assert session.prompt(budget=BUDGET).names[-1] == "z-kettles", "what was shown stays"
 
 
 def test_a_pinned_skill_is_in_the_stable_part(crowd: Skills) -> None:
