@@ -10,16 +10,6 @@ from metier.session.approvals import Answers
 from worlds import World
 
 
-def test_a_body_is_put_back_when_no_message_holds_it_and_only_then(world: World) -> None:
-    one = Conversation(skills(world).session())
-    text = one.call(*LOAD).text
-    assert one.restored(["Hello.", text]) == ""
-    assert one.restored([f"Before.\n{text}\nAfter."]) == ""
-    assert one.restored(["Hello.", text[:40]]).count(MARK) == 1
-    assert one.restored([]).count(MARK) == 1
-    assert one.restored([one.system("", [], None).text]) == ""
-
-
 def test_what_does_not_fit_is_named_by_its_ref_and_the_newest_comes_first(world: World) -> None:
     found = skills(world)
     one = Conversation(found.session(), restore=450)

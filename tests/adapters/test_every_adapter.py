@@ -159,20 +159,6 @@ def test_an_approval_is_of_the_skill_that_was_shown(driver: type[Driver], world:
         file.unlink()
 
 
-@each_kind
-def test_a_changed_catalog_is_seen_by_the_next_request(driver: type[Driver], world: World) -> None:
-    found = skills(world)
-    model = Model(["One.", ("skill_load", {"name": "glue"}), "Two."])
-    agent = driver(found, model)
-    agent.say("Hello.")
-    world.skill(".agents/skills/glue", description="Glues wood.", body="# Glue\n")
-    found.refresh()
-    agent.say("Glue it.")
-    assert "<name>glue</name>" not in model.shown[0].system
-    assert "<name>glue</name>" in model.shown[1].system
-    assert agent.session.activated == ["glue"]
-
-
 ADAPTERS: dict[str, Callable[..., Any]] = {
     "AgentSkills": AgentSkills,
     "SkillsMiddleware": SkillsMiddleware,

@@ -45,17 +45,6 @@ def systems(model: Model) -> list[str]:
 
 
 @each_kind
-def test_a_catalog_that_fits_gives_every_turn_the_same_prompt(driver: type[Driver], world: World) -> None:
-    model = Model(["Well.", "Well.", LOAD, "Done.", "Well."])
-    agent = driver(skills(world), model)
-    for message in ("Tie a knot.", "Work with wood.", "Load it, now.", "Open the lock."):
-        agent.say(message)
-    before, after = systems(model)[:3], systems(model)[3:]
-    assert len({*before}) == len({*after}) == 1
-    assert after[0] == before[0] + "\n\nSkills activated in this conversation: carpentry"
-
-
-@each_kind
 def test_a_catalog_that_does_not_fit_only_grows_at_its_end(driver: type[Driver], world: World) -> None:
     model = Model(["Well."] * len(TURNS))
     agent = driver(crowd(world), model, budget=BUDGET)

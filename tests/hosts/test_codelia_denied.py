@@ -30,9 +30,7 @@ def denied(two: World) -> World:
 
 
 def deny_a(world: World) -> None:
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
+    world.configure_user('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
 
 
 def app(world: World) -> App:

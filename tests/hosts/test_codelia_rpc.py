@@ -49,3 +49,23 @@ def test_the_list_has_the_shapes_of_codelia_and_each_directory_a_catalog_that_a_
     (error,) = found["errors"]
     assert (error.keys(), bool(error["message"])) == ({"path", "message"}, True)
     assert error["path"].endswith("broken/SKILL.md")
+
+
+def test_a_message_that_cannot_be_answered_gets_its_error_code_and_a_notification_no_answer(client: Dispatcher) -> None:
+    head = '{"jsonrpc":"2.0","id":1,'
+    codes = {
+        "nonsense": -32700,
+        "[" * 100_000: -32700,
+        "[]": -32600,
+        "3": -32600,
+        '{"jsonrpc":"1.0","id":1,"method":"skills.list"}': -32600,
+        f'{head}"method":"nothing"}}': -32601,
+        f'{head}"method":"skills.list","params":[1]}}': -32602,
+        f'{head}"method":"skills.list","params":{{"cwd":3}}}}': -32602,
+        f'{head}"method":"session.load","params":{{"name":"nope"}}}}': -32000,
+    }
+    assert {sent: json.loads(client.handle(sent) or "")["error"]["code"] for sent in codes} == codes
+    note = {"jsonrpc": "2.0", "method": "skills.list"}
+    assert client.handle(json.dumps(note)) is client.handle(json.dumps([note, note])) is None
+    answers = json.loads(client.handle(json.dumps([note, note | {"id": 7}, {"id": 8}])) or "")
+    assert [answer["id"] for answer in answers] == [7, 8]

@@ -99,15 +99,6 @@ def test_a_mistake_in_the_documentation_of_a_profile_is_an_error(tmp_path: Path,
         documentation.load(str(own))
 
 
-def test_the_rules_of_a_host_are_shown_with_their_sources(run: Run) -> None:
-    at = "https://zed.dev/docs/ai/skills#where-skills-live"
-    shown = run("profiles", "zed").out
-    assert f"  documented: {at}\n    roots\n" in shown
-    assert "  assumed: allowed-tools is not among the fields\n    policy.enforce_hints\n" in shown
-    data = run("profiles", "zed", "--json").json["documentation"]
-    assert data["rules"]["roots"] == {"certainty": "documented", "at": at, "why": None}
-
-
 def verdict(world: World, at: str, host: str, **fields: Any) -> HostVerdict:
     file = world.skill(at, **fields)
     (one,) = check.verdicts(file, [host], cwd=world.project, home=world.home)

@@ -216,9 +216,7 @@ def test_a_toggle_removes_its_source_and_level_alone_and_others_are_on_while_any
 def configured(world: World, **settings: Any) -> Any:
     """`metier list` where these settings stand in the user's own file."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in {"customDirectories": [CUSTOM], **settings}.items()]
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text("\n".join(["[skills]", *lines, ""]))
+    world.configure_user("\n".join(["[skills]", *lines, ""]))
     return metier(world, "list", "--profile", "omp")
 
 

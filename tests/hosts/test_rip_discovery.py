@@ -117,15 +117,3 @@ def test_unknown_fields_are_kept_with_their_values(world: World) -> None:
     assert skills["probe"].extra == given
     assert skills.errors == ()
     assert metier(world, "show", "probe", "--profile", "rip")["extra"] == given
-
-
-@pytest.mark.behaviour("R-012")
-@pytest.mark.parametrize("order", [["one", "two", "~/three"], ["~/three", "two", "one"]])
-def test_the_first_root_in_the_order_of_precedence_wins(world: World, order: list[str]) -> None:
-    written = {where: world.skill(f"{where}/same") for where in ("two", "one", "~/three")}
-    skills = discover(world, *order)
-    assert [skill.path for skill in skills] == [str(written[order[0]])]
-    assert {e.skill.path for e in skills.shadowed} == {str(written[where]) for where in order[1:]}
-    warnings = {d.path: d.message for d in skills.diagnostics if d.code == "collision" and d.severity == "warning"}
-    assert set(warnings) == {str(written[where]) for where in order[1:]}
-    assert all(str(written[order[0]]) in message for message in warnings.values())

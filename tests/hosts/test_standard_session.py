@@ -66,16 +66,6 @@ def test_the_names_in_the_schemas_are_those_that_the_model_may_see(world: World)
     assert "enum" not in load.input_schema["properties"]["name"], "an enum of 65 names costs more than it helps"
 
 
-def test_a_skill_that_was_edited_or_added_is_seen_on_the_next_call(world: World) -> None:
-    path = write(world)
-    session = open_session(world)
-    path.write_text(path.read_text().replace("BODY-MARKER", "SECOND"))
-    assert "SECOND" in session.call("skill_load", {"name": "pdf"}).text
-    write(world, "added", body="THIRD")
-    assert "THIRD" in session.call("skill_load", {"name": "added"}).text
-    assert "added" in session.prompt().names
-
-
 def test_a_resource_is_read_by_name_and_path_or_by_url(world: World) -> None:
     write(world, files={"references/a b%.md": "REFERENCE", "x.txt": "plain"})
     session = open_session(world)

@@ -1,14 +1,15 @@
 """Policy: what the rules decide, what an answer changes for good, and that no skill ever makes more possible."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.asking import metier
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
@@ -23,9 +24,9 @@ from metier.record.state import Window
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
+from metier.surfaces.cli import cli
 from metier.values.grants import grant_tools
 from metier.values.skill import Root, Skill
-from people import frames
 from worlds import World
 
 STANDARD = build(load("standard"))
@@ -183,32 +184,6 @@ def test_a_yes_holds_once_or_for_good(world: World, answer: bool | str, asked: i
     assert (questions[0].tool, questions[0].path, questions[0].detail) == ("skill_run", "scripts/x.sh", "#!/bin/sh\n")
 
 
-@pytest.mark.system
-def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:
-    path = world.skill(".agents/skills/one", files=SCRIPT)
-    file = world.home / ".config/metier/permissions.toml"
-    file.parent.mkdir(parents=True)
-    mine = '# my own rules\n[[deny]]  # never\ntool = "skill_load"\nskill_name = "bad"'
-    file.write_text(mine)
-    session = world.discover().session(approve=lambda _: "always", runner=FakeRunner(default=lambda job: printed("x")))
-    run(session)
-    run(session)
-    text = file.read_text()
-    assert text.startswith(mine)
-    assert text.count("[[allow]]") == 1
-    shown = metier(world, "policy", "show")
-    rule = {"tool": "skill_run", "skill_name": "one", "path": "scripts/x.sh", "folder": str(path.parent)}
-    ran = frames(session, "tool_started")[0]
-    assert shown["allow"] == [rule | {"digest": ran["tree"], "given": {"reads": ran["grants"]["folder"]["path"]}}]
-    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
-    later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
-    later.load("one")
-    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
-    assert later.call(*call).ok
-    (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nother\n")
-    assert not later.call(*call).ok
-
-
 @pytest.mark.parametrize("name", ["größe", 'a"b', "a\x7fb", "\U0001f600", "a\\b"])
 def test_any_name_survives_the_file_of_answers(world: World, name: str) -> None:
     config = resolve(world.project, home=world.home)
@@ -227,6 +202,30 @@ def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) ->
     with pytest.raises(ConfigError, match="cannot be added"):
         run(session)
     assert file.read_text() == 'allow = [{ tool = "skill_read" }]\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict", "rule", "code"),
+    [
+        (("skill_run", "--skill", "one"), "ask", None, 0),
+        (("skill_run", "--skill", "two"), "allow", {"tool": "skill_run", "skill_name": "two"}, 0),
+        (("skill_read", "--path", "keys/a.pem"), "deny", {"tool": "skill_read", "path": "*.pem"}, 3),
+        (("run_network", "--skill", "two"), "deny", None, 3),
+    ],
+)
+def test_explain_says_which_rule_decides(
+    world: World, arguments: tuple[str, ...], verdict: str, rule: dict[str, str] | None, code: int
+) -> None:
+    world.configure_user(
+        '[permissions]\nallow = [{ tool = "skill_run", skill_name = "two" }]\n'
+        'deny = [{ tool = "skill_read", path = "*.pem" }]\n'
+    )
+    given = ["policy", "explain", *arguments, "--cwd", str(world.project), "--home", str(world.home)]
+    done = CliRunner().invoke(cli, [*given, "--json"])
+    assert done.exit_code == code
+    said = json.loads(done.stdout)
+    assert (said["verdict"], said["rule"]) == (verdict, rule)
+    assert CliRunner().invoke(cli, given).stdout == f"{verdict}: {said['why']}\n"
 
 
 # --- properties ---

@@ -89,16 +89,6 @@ def test_the_rule_of_always_covers_what_the_sentence_says(change: dict[str, obje
     assert Rule.covering(REQUEST).matches(replace(REQUEST, **change)) is covered  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_every_question_says_what_always_covers(tool: str) -> None:
-    for folder in ("", "/srv/skills/x"):
-        for digest in ("", "sha256:00"):
-            said = Question.of(Request(tool, "x", "a.md", digest=digest, folder=folder)).always
-            assert (folder or "every skill with the name x") in said
-            assert ("as long as" in said) == bool(digest or tool == "mcp_load")
-            assert "`metier policy revoke` takes it back." in said
-
-
 def test_a_skill_of_a_server_is_named_by_its_server_and_not_by_the_folder_of_a_cache() -> None:
     request = replace(REQUEST, scope="mcp", source="tools", foreign=False)
     said = Question.of(request).always

@@ -83,18 +83,6 @@ def session(world: World, answer: str = "") -> Session:
     return opened
 
 
-@pytest.mark.system
-def test_an_answer_holds_at_once_in_a_process_that_runs_and_so_does_its_end(world: World) -> None:
-    other = Other(world)
-    assert other.verdict("one") == "ask"
-    Policy.configured(resolve(world.project, home=world.home)).remember(Request("skill_run", "one"))
-    assert other.verdict("one") == "allow"
-    assert other.verdict("two") == "ask"
-    assert remembered(world).revoke() == [Rule("skill_run", "one")]
-    assert other.verdict("one") == "ask"
-    other.end()
-
-
 def test_an_answer_holds_at_once_in_a_session_that_is_open(world: World) -> None:
     world.skill(".agents/skills/one", files=SCRIPT)
     waiting, asking = session(world), session(world, "always")

@@ -62,9 +62,7 @@ def library(world: World) -> World:
 
 
 def configure(world: World, profile: str, rules: str) -> None:
-    file = world.home / ".config/metier/config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'profile = "{profile}"\nenabled = true\n[permissions]\n{rules}\n')
+    world.configure_user(f'profile = "{profile}"\nenabled = true\n[permissions]\n{rules}\n')
 
 
 def with_ref(fields: Mapping[str, str], ref: str) -> dict[str, str]:

@@ -64,10 +64,8 @@ def test_a_refused_model_is_told_the_rule_that_would_allow_it_and_that_rule_does
     assert not refused.ok
     assert "nobody can be asked here" in refused.text
     rule = refused.text.partition("allow = [")[2].partition("]")[0]
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
     asks = ", ".join(f'{{ tool = "{one}" }}' for one in CALLS)
-    config.write_text(f"[permissions]\nask = [{asks}]\nallow = [{rule}]\n")
+    world.configure_user(f"[permissions]\nask = [{asks}]\nallow = [{rule}]\n")
     after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))
     after.load("one")
     assert [one for one, call in CALLS.items() if after.call(*call).ok] == [tool]
@@ -87,9 +85,7 @@ def test_a_call_that_a_rule_or_the_default_denies_says_how_to_lift_that(world: W
         session.load("one")
         told = session.call(*CALLS["skill_run"]).text
         rule = told.partition("allow = [")[2].partition("]")[0]
-        config = world.home / ".config/metier/config.toml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(
+        world.configure_user(
             "[permissions]\n" + "".join(f'{k} = "{v}"\n' for k, v in policy.items()) + f"allow = [{rule}]"
         )
         after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))

@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from lives import Lives
 from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, PolicyDenied
@@ -85,23 +83,6 @@ def test_a_host_that_does_not_enforce_hints_has_no_window(world: World) -> None:
     session = world.discover("claude-code").session(store=MemoryStore())
     session.load("reader")
     assert session.may_use("Bash")
-
-
-@pytest.mark.system
-def test_a_window_holds_in_another_process(reading: World, tmp_path: Path) -> None:
-    lives = Lives(reading, f"sqlite://{tmp_path}/trail.db")
-    lives.permissions('[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n')
-    lives.run("load", "reader", "--session", "s")
-    lives.run("session", "may-use", "Bash", "--session", "s", code=3)
-    with lives.rpc() as second:
-        second.tool("s", "skill_load", name="runner")
-        refused = second.tool("s", "skill_run", name="runner", script="scripts/x.sh")
-        assert "the skill reader is active" in json.dumps(refused)
-        assert not second.call("session.may_use", session_id="s", tool="skill_run")["allowed"]
-        assert second.call("session.may_use", session_id="s", tool="skill_read")["allowed"]
-        lives.run("session", "end-turn", "--session", "s")
-        assert second.tool("s", "skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
-    lives.replayed("s")
 
 
 # --- every command in a line must be covered ---

@@ -128,18 +128,6 @@ def test_a_build_without_processes_is_made_up_for_in_this_one(
 
 
 @pytest.mark.system
-def test_where_no_index_can_be_built_names_and_descriptions_still_answer(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background, "_CODE", "import os; os.kill(os.getpid(), 9)  # {path!r}")
-    monkeypatch.setattr(background, "do", lambda *_: None)
-    skills = large.discover()
-    skills.search("okapi")
-    assert skills.wait_for_index(PATIENCE)
-    assert names(skills.search("feed the okapi"))[0] == "okapi"
-
-
-@pytest.mark.system
 def test_a_few_changed_skills_of_a_large_catalog_are_read_at_once(large: World) -> None:
     skills = large.discover()
     skills.search("okapi")

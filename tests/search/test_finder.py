@@ -12,7 +12,7 @@ import pytest
 from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
-from metier.search import Ranker, reading
+from metier.search import Ranker
 from metier.search import finder as module
 from metier.search.documents import FORMAT
 from metier.search.finder import Finder
@@ -68,20 +68,6 @@ def test_every_skill_is_read_once_and_then_only_what_changed(world: World, shelf
     assert names(finder, "paint walls") == ["charts"]
     assert names(finder, "draw") == []
     assert names(finder, "write letters") == ["letters"]
-
-
-def test_nothing_of_a_skill_is_read_when_its_index_is_current(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Finder(folder).sync(shelf)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a SKILL.md was read")
-
-    monkeypatch.setattr(reading, "read_file", refuse)
-    finder = Finder(folder)
-    finder.sync(shelf)
-    assert names(finder, "zebra") == ["invoices"]
 
 
 def test_a_removed_skill_vanishes_and_so_does_one_that_is_no_longer_given(shelf: Skills, folder: str) -> None:
@@ -225,34 +211,6 @@ def test_on_a_full_disk_search_works_in_memory(tmp_path: Path, kind: str) -> Non
 # --- a ranker of one's own ---
 
 
-class Synonyms:
-    """Knows that a bill is an invoice, and nothing else."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.asked: list[str] = []
-
-    def rank(self, query: str, limit: int) -> list[tuple[str, float]]:
-        self.asked.append(query)
-        return [(self.path, 7.5)] if "bill" in query else []
-
-
-@pytest.fixture
-def synonyms(shelf: Skills) -> Synonyms:
-    return Synonyms(shelf["invoices"].path)
-
-
-def ranked(shelf: Sequence[Skill] | Skills, ranker: Synonyms, weight: float = 1.0) -> Finder:
-    finder = Finder("", [(weight, ranker)])
-    finder.sync(shelf)
-    return finder
-
-
-def test_an_exact_name_stays_before_whatever_a_ranker_says(shelf: Skills, synonyms: Synonyms) -> None:
-    bill = skill("/s/bill/SKILL.md")
-    assert names(ranked([*shelf, bill], synonyms, 100.0), "bill") == ["bill", "invoices"]
-
-
 class Topics:
     """A ranker with only what `Ranker` requires, and with its own names, order and scale."""
 
@@ -287,9 +245,3 @@ def test_what_a_ranker_raises_reaches_the_caller(world: World, shelf: Skills) ->
     with pytest.raises(ConnectionError, match="draw charts"):
         skills.search("draw charts")
     assert [hit.skill.name for hit in shelf.search("draw charts").results] == ["charts"]
-
-
-def test_a_ranker_has_its_say_in_prompts_too(world: World, shelf: Skills, synonyms: Synonyms) -> None:
-    blended = world.discover(rankers=[(1.0, synonyms)], settings={"prompt.order": "relevance"})
-    assert blended.prompt("pay this bill").names[0] == "invoices"
-    assert shelf.prompt("pay this bill").names[0] == "charts"

@@ -24,9 +24,7 @@ def crowded(world: World, count: int) -> None:
         name = f"skill-{number:04}-{topic}"
         world.skill(f"{FOLDER}/{name}", description=f"Case {number:04}. Knows {topic}.")
     world.trust()
-    config = world.home / ".config" / "metier" / "config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text("enabled = true\n")
+    world.configure_user("enabled = true\n")
 
 
 def described(text: str) -> set[str]:

@@ -128,9 +128,7 @@ def aliases(world: World) -> World:
     (folder / "z.md").symlink_to("x.md")
     (folder / "self").symlink_to(".")
     os.link(folder / "SKILL.md", folder / "hard.md")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(ASK)
+    world.configure_user(ASK)
     return world
 
 

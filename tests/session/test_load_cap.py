@@ -30,9 +30,7 @@ def test_every_host_gives_at_most_the_limit(world: World, profile: str) -> None:
     by_setting = "the user can raise load.max_bytes in ~/.config/metier/config.toml]" in loaded.text
     assert by_setting is not ("; `" in loaded.text.partition("[truncated: ")[2])
     if by_setting:
-        config = world.home / ".config/metier/config.toml"
-        config.parent.mkdir(parents=True)
-        config.write_text("[load]\nmax_bytes = 50000000\n")
+        world.configure_user("[load]\nmax_bytes = 50000000\n")
         after = Skills.discover(world.project, home=world.home, profile=profile)
         assert not after.session(store="memory:").load(path=next(iter(after)).path).truncated
 

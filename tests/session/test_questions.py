@@ -88,19 +88,6 @@ def test_questions_are_known_ahead_and_are_those_that_are_asked(world: World, sk
     assert session.questions(Load(name="no-such")) == ()
 
 
-def test_after_a_no_nothing_more_is_asked(world: World, skill: Path) -> None:
-    asked: list[str] = []
-
-    def approve(request: Request) -> bool:
-        asked.append(request.tool)
-        return False
-
-    session = world.discover().session(policy=ASK, approve=approve, runner=FakeRunner(default=Outcome(0, "exit", 1)))
-    with pytest.raises(PolicyDenied, match="the answer was no"):
-        session.run("one", "scripts/x.sh")
-    assert asked == ["skill_load"]
-
-
 def test_what_only_shows_something_does_not_wait_for_a_script(world: World, skill: Path) -> None:
     running, end = threading.Event(), threading.Event()
 

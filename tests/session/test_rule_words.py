@@ -26,6 +26,7 @@ pytest_plugins = ["surfaces.cli.cli_fixtures"]
 SKILLS = ".agents/skills"
 OWN = ", ".join(own_tools())
 HOST = "Bash, Read, Write, Edit, Glob, Grep, WebFetch, WebSearch; tools.host names those of your host"
+RELATIVE = "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
 WRONG = {
     "a role": ({"tool": "run"}, f"there is no tool 'run' (did you mean skill_run? known: {OWN}, {HOST})"),
     "a pattern": ({"tool": "*"}, f"there is no tool '*' (known: {OWN}, {HOST})"),
@@ -36,17 +37,11 @@ WRONG = {
     ),
     "a path that begins with a dot": (
         {"tool": "skill_run", "path": "./scripts/a.sh"},
-        (
-            "no request for skill_run has the path './scripts/a.sh' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
+        f"no request for skill_run has the path './scripts/a.sh' {RELATIVE}",
     ),
     "an absolute path": (
         {"tool": "skill_read", "path": "/scripts/*"},
-        (
-            "no request for skill_read has the path '/scripts/*' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
+        f"no request for skill_read has the path '/scripts/*' {RELATIVE}",
     ),
     "a relative path": (
         {"tool": "skill_load", "path": "pdf/SKILL.md"},

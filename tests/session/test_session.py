@@ -112,20 +112,6 @@ def test_a_hidden_skill_can_be_preloaded_and_stays_unlisted(world: World, how: s
     assert session.call("skill_load", {"name": "secret"}).ok is False
 
 
-def test_a_subagent_has_only_the_skills_it_was_given(world: World) -> None:
-    for name in ("one", "two", "three"):
-        write(world, name)
-    session = world.discover().session(only=["two", "missing"])
-    assert session.prompt().names == ("two",)
-    assert session.commands() == ["/two"]
-    assert session.invoke("/one x").skill is None
-    assert session.call("skill_search", {"query": "one two three"}).data["count"] == 1
-    assert session.call("skill_load", {"name": "two"}).ok
-    for name in ("one", "three"):
-        with pytest.raises(SkillNotFound):
-            session.load(name)
-
-
 # --- state ---
 
 
@@ -220,16 +206,6 @@ def test_a_body_with_odd_bytes_is_loaded_and_shows_them(world: World, body: byte
     loaded = world.discover().session().load("odd")
     assert body.decode("utf-8", "replace").strip("\n") in loaded.text
     assert not loaded.truncated
-
-
-def test_a_file_whose_name_is_no_text_does_not_break_a_load(world: World) -> None:
-    folder = write(world, "one").parent
-    odd = bytes(folder) + b"/caf\xe9.txt"
-    with open(odd, "wb") as stream:
-        stream.write(b"x")
-    loaded = world.discover().session().load("one")
-    assert loaded.files == ("a.md", "caf\ufffd.txt")
-    assert loaded.text.encode()
 
 
 def test_a_preloaded_skill_counts_as_loaded_and_is_not_sent_again(world: World, tmp_path: Path) -> None:

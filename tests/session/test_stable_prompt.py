@@ -109,16 +109,6 @@ def test_a_pinned_skill_is_in_the_stable_part(crowd: Skills) -> None:
     assert prompt.names[-1] == "z-kettles"
 
 
-def test_a_skill_that_was_added_and_is_gone_is_not_shown(world: World, crowd: Skills) -> None:
-    session = crowd.session()
-    session.prompt("kettles", BUDGET)
-    session.prompt("jewels", BUDGET)
-    shutil.rmtree(world.project / SKILLS / "z-kettles")
-    crowd.refresh()
-    assert session.prompt("jewels", BUDGET).names[-1] == "z-jewels"
-    assert "z-kettles" not in session.prompt("jewels", BUDGET).text
-
-
 # --- the record ---
 
 
