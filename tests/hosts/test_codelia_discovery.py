@@ -166,30 +166,6 @@ def test_skills_of_one_name_are_all_kept_in_the_order_name_scope_path(world: Wor
     assert list(refused.value.candidates) == [s.path for s in skills if s.name == "alpha"]
 
 
-@pytest.mark.behaviour("C-028")
-def test_a_file_that_two_routes_reach_is_one_skill_wherever_it_is_shown(world: World, tmp_path: Path) -> None:
-    """The home is in the chain, the working directory is reached through a link, and a root is named twice."""
-    path = world.skill(".agents/skills/probe", description="Probe it.", body="BODY")
-    (world.project / "other").symlink_to(world.project / ".agents")
-    (tmp_path / "way").symlink_to(world.project)
-    at_home = World(world.project, tmp_path / "way")
-    spelled = [path, tmp_path / "way/.agents/skills/probe/SKILL.md"]
-    listed = metier(at_home, "list", "--profile", "codelia")
-    assert [skill["name"] for skill in listed["skills"]] == ["probe"]
-    assert listed["skills"][0]["path"] in map(str, spelled)
-    for roots in ([], [".agents/skills", "other/skills", ".agents/./skills", str(path.parents[1])]):
-        opened = at_home.discover("codelia", roots=roots).session()
-        assert opened.prompt().text.count("<skill>") == 1
-        assert opened.call("skill_search", {"query": "probe"}).text.startswith("count: 1, ")
-        # The user's folder is searched under its own path; a root that is named is searched as it is spelled.
-        known = spelled if roots else spelled[:1]
-        first, *others = [opened.call("skill_load", {"path": str(one)}) for one in known]
-        assert "BODY" in first.text
-        assert all(one.data["already_loaded"] and "BODY" not in one.text for one in others)
-        assert opened.call("skill_load", {"name": "probe"}).data["already_loaded"] is True
-        assert len(opened.loaded_versions()) == 1
-
-
 @pytest.mark.behaviour("C-048")
 def test_a_disabled_skill_stays_in_the_list_marked_as_not_enabled(world: World) -> None:
     world.skill(".agents/skills/one")

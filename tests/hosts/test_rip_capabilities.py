@@ -1,6 +1,5 @@
 """rip: the related capabilities that its contract names, as far as they concern skills; docs/rip.md has the rest."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,6 @@ from typing import Any
 import pytest
 
 from calling import Run, caller
-from hosts.asking import left, listening
-from metier.running.sandbox import Outcome
-from metier.running.sandbox.fake import FakeRunner
 from worlds import World
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rip.md"
@@ -115,26 +111,6 @@ def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_wher
         assert session.overrides == granted
         session.invoke("something else")
         assert session.overrides == {}
-
-
-@pytest.mark.behaviour("N-091")
-def test_hooks_of_a_skill_are_kept_in_the_record_and_match_and_run_nothing(world: World) -> None:
-    mark = world.project / "hooked"
-    hooks = {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": f"touch {mark}"}]}]}
-    files = {"a.md": "text", "scripts/x.sh": "#!/bin/sh\n", "hooks/hooks.json": json.dumps(hooks)}
-    world.skill(f"{SKILLS}/one", hooks=hooks, files=files)
-    runner = FakeRunner(default=Outcome(0, "exit", 3, b"", b""))
-    with listening() as heard:
-        session = world.discover("rip").session(policy={"allow": [{"tool": "skill_run"}]}, runner=runner)
-        session.invoke("/skill:one go")
-        session.call("skill_read", {"name": "one", "path": "a.md"})
-        session.call("skill_run", {"name": "one", "script": "scripts/x.sh"})
-        session.end_turn()
-    assert [job.script for job in runner.jobs] == ["scripts/x.sh"]
-    assert set(left(heard)) <= {"socket.gethostname"}  # the record names the process that ran a script
-    assert not mark.exists()
-    (loaded,) = [frame for frame in session.events if frame["type"] == "skill_loaded"]
-    assert loaded["frontmatter"]["hooks"] == hooks
 
 
 @pytest.mark.behaviour("N-083", "N-085")

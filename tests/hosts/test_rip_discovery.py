@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import left, listening, metier, names
+from hosts.asking import metier, names
 from metier import Skills, limits
 from worlds import World
 
@@ -62,30 +62,6 @@ def test_bodies_are_not_read_and_nothing_of_one_is_kept(world: World, monkeypatc
     cached = [file.read_bytes() for file in world.home.rglob("*") if file.is_file() and file.name != "SKILL.md"]
     assert any(b"probe-description" in content for content in cached)
     assert not any(MARKER.encode() in content for content in cached)
-
-
-@pytest.mark.behaviour("R-003")
-def test_discovery_executes_nothing(world: World) -> None:
-    trap = world.project / "executed"
-    script = f"#!/bin/sh\ntouch {trap}\n"
-    path = world.skill(
-        f"{WORKSPACE}/armed",
-        body=f"!`touch {trap}`\n",
-        hooks={"load": f"touch {trap}"},
-        files={"scripts/run.sh": script, "scripts/setup.py": f"open({str(trap)!r}, 'w')", "SKILL.sh": script},
-    )
-    path.chmod(0o755)
-    (path.parent / "__init__.py").write_text(f"open({str(trap)!r}, 'w')")
-    (path.parent / "conftest.py").write_text(f"open({str(trap)!r}, 'w')")
-    with listening() as heard:
-        skills = discover(world)
-        skills.refresh()
-    assert names(skills) == ["armed"]
-    assert left(heard) == []
-    assert metier(world, "list", "--profile", "rip")["counts"]["loaded"] == 1
-    assert metier(world, "validate", "--profile", "rip", WORKSPACE)["valid"] is True
-    assert metier(world, "show", "armed", "--profile", "rip")["name"] == "armed"
-    assert not trap.exists()
 
 
 @pytest.mark.behaviour("R-005", "R-012")
