@@ -22,9 +22,7 @@ from worlds import World
 
 
 @each
-def test_a_whole_turn_goes_from_the_catalog_to_the_answer_and_leaves_the_trail_of_the_plain_library(
-    driver: type[Driver], world: World
-) -> None:
+def test_a_whole_turn_leaves_the_trail_of_the_plain_library(driver: type[Driver], world: World) -> None:
     found, model, store = skills(world), Model([*TURN]), MemoryStore()
     agent = driver(found, model, runner=runner(), policy=POLICY, store=store)
     assert agent.say("Cut me a plank.") == "The plank is cut."
@@ -95,9 +93,7 @@ def test_a_session_of_your_own_asks_as_it_was_told_to(driver: type[Driver], worl
 
 
 @each_kind
-def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_once(
-    driver: type[Driver], world: World
-) -> None:
+def test_after_many_trimmed_turns_a_loaded_skill_is_still_there_once(driver: type[Driver], world: World) -> None:
     turns: list[list[Step]] = [[READ, f"Turn {number}."] for number in range(16)]
     turns[0] = [LOAD, "Loaded."]
     turns[9] = [LOAD, "Loaded again."]
@@ -117,9 +113,7 @@ def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_onc
 
 
 @each_kind
-def test_a_skill_that_the_user_names_is_in_the_request_and_a_child_has_its_own(
-    driver: type[Driver], world: World
-) -> None:
+def test_a_skill_that_the_user_names_is_shown_and_a_child_has_its_own(driver: type[Driver], world: World) -> None:
     found, model = skills(world), Model(["Cutting.", "Still cutting."])
     session = found.session()
     agent = driver(session, model)

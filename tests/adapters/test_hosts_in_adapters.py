@@ -17,9 +17,7 @@ from worlds import World
 
 @each_kind
 @pytest.mark.behaviour("C-043", "N-001", "N-002", "N-003")
-def test_the_model_reads_path_scope_reason_score_and_count_and_loads_one_by_its_path(
-    driver: type[Driver], world: World
-) -> None:
+def test_the_model_reads_path_scope_reason_and_score_and_loads_by_path(driver: type[Driver], world: World) -> None:
     first = world.skill(".agents/skills/twin", description="Draft release notes.", body="FIRST BODY")
     second = world.skill("~/.agents/skills/twin", description="Draft release notes.", body="SECOND BODY")
     calls: list[Step] = [("skill_search", {"query": "release", "limit": 2}), ("skill_load", {"name": "twin"})]

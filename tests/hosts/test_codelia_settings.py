@@ -43,9 +43,7 @@ def messages(diagnostics: list[dict[str, Any]], code: str) -> list[str]:
 
 
 @pytest.mark.behaviour("N-017", "N-018")
-def test_an_unusable_root_is_said_and_leaves_the_root_to_the_markers(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_root_is_said_and_markers_decide(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = world.project / "a/b"
     world.skill(f"{SKILLS}/at-marker")
     world.skill(f"a/b/{SKILLS}/at-cwd")
@@ -155,9 +153,7 @@ def test_a_skill_outside_of_only_is_not_preloaded(world: World, run: Run) -> Non
 
 
 @pytest.mark.behaviour("C-087", "N-023")
-def test_every_command_that_reads_a_dropped_rule_says_so(
-    world: World, run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_command_that_drops_a_rule_says_so(world: World, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     world.skill(f"{SKILLS}/probe")
     folder = world.home / ".config/metier"
     folder.mkdir(parents=True)

@@ -82,9 +82,7 @@ def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(clone: W
 
 @pytest.mark.parametrize("walks", [True, False])
 @pytest.mark.parametrize("target", ["CLAUDE.md", "docs/agents/rules.md", "../AGENTS.md"])
-def test_a_link_that_stays_in_the_project_is_followed(
-    clone: World, target: str, walks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_within_it_is_followed(clone: World, target: str, walks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if walks:
         monkeypatch.setattr(beneath, "_has_openat2", lambda: False)
     (clone.project / "docs/agents").mkdir(parents=True)

@@ -63,9 +63,7 @@ def test_every_profile_names_its_document_with_a_version_and_ends_with_it() -> N
         assert (Path(__file__).parents[2] / told(name).of("search.default_limit").at).is_file()
 
 
-def test_sources_of_a_profile_of_ones_own_are_not_inherited_and_may_be_named(
-    world: World, run: Run, tmp_path: Path
-) -> None:
+def test_a_profile_of_ones_own_inherits_no_sources_and_may_name_some(world: World, run: Run, tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('extends = "codex"\nsummary = "ours"\n')
     assert documentation.load(str(own)) is None

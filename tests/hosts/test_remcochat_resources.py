@@ -64,9 +64,7 @@ def probe(world: World) -> Path:
 
 
 @pytest.mark.behaviour("K-043", "K-044", "K-049")
-def test_the_tools_take_exactly_the_inputs_of_the_seed_and_an_unknown_name_gives_a_clear_error(
-    world: World, probe: Path
-) -> None:
+def test_the_tools_take_these_inputs_and_an_unknown_name_gives_a_clear_error(world: World, probe: Path) -> None:
     session = chat(world)
     schemas = {tool.name: tool.input_schema for tool in session.tools()}
     for tool, inputs in (("skills.activate", ["name"]), ("skills.readResource", ["name", "path"])):
@@ -105,9 +103,7 @@ def sized(world: World, size: int, letter: str = "x") -> int:
 
 @pytest.mark.behaviour("K-047", "K-055", "K-072", "K-083")
 @pytest.mark.parametrize("over", [0, 1, 5000])
-def test_a_long_skill_or_resource_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(
-    world: World, over: int
-) -> None:
+def test_a_long_skill_or_resource_is_cut_with_a_notice_of_what_is_left_out(world: World, over: int) -> None:
     head = sized(world, LIMIT + over)
     result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
     assert result["truncated"] is (over > 0)

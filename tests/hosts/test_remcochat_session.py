@@ -102,9 +102,7 @@ def test_the_prompt_holds_a_json_block_of_names_and_descriptions_only(world: Wor
 
 
 @pytest.mark.behaviour("K-025", "K-026")
-def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_comes_with_activation_and_a_file_when_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metier.files.beneath._has_openat2", lambda: False)  # so that each open is heard
     world.skill(".skills/probe", body=BODY, files={"references/a.md": "REFERENCE-MARKER"})
     session = chat(world)

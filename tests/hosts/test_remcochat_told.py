@@ -119,9 +119,7 @@ def test_the_listing_names_the_folder_that_a_skill_was_found_in(world: World) ->
 
 
 @pytest.mark.behaviour("K-013", "K-021")
-def test_collisions_and_invalid_skills_are_in_the_log_and_in_the_listing(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_collisions_and_invalid_skills_are_logged_and_listed(world: World, caplog: pytest.LogCaptureFixture) -> None:
     winner = world.skill(".skills/pdf", description="The one that counts.")
     loser = world.skill(".agents/skills/pdf", description="The other one.")
     broken = world.skill(".skills/broken", name="Not_This")

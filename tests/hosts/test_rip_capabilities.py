@@ -68,9 +68,7 @@ SHOWN_BY: list[tuple[str, str, list[str]]] = [
 
 
 @pytest.mark.behaviour("R-016", "N-071", "N-072", "N-086", "N-092")
-def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads_within_the_budget(
-    world: World, run: Run
-) -> None:
+def test_the_users_policy_decides_which_further_fields_a_model_reads(world: World, run: Run) -> None:
     world.skill(f"{SKILLS}/one", **FIELDS, body="BODY OF ONE\n")
     world.skill(f"{SKILLS}/two", body="BODY OF TWO\n")
     for own, projects, shown in SHOWN_BY:
@@ -100,9 +98,7 @@ def test_skills_of_every_configured_folder_are_commands_and_no_other_file_is(wor
 
 
 @pytest.mark.behaviour("N-088")
-def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_where_policy_grants_it(
-    world: World,
-) -> None:
+def test_a_proposed_scope_of_the_context_holds_for_its_turn_where_policy_grants_it(world: World) -> None:
     world.skill(f"{SKILLS}/one", overrides={"context": ["src/**"]})
     skills = world.discover("rip")
     for policy, granted in (({}, {}), ({"allow": [{"tool": "override"}]}, {"context": ["src/**"]})):

@@ -25,9 +25,7 @@ def open_session(world: World, **given: Any) -> Session:
     return world.discover(**{key: given.pop(key) for key in ("settings", "roots") if key in given}).session(**given)
 
 
-def test_a_skill_is_disclosed_by_its_description_and_loaded_with_its_directory_and_the_names_of_its_files(
-    world: World,
-) -> None:
+def test_a_skill_is_disclosed_by_its_description_and_loaded_with_the_names_of_its_files(world: World) -> None:
     path = write(world, description="Fills forms.")
     write(world, "pinned", body="PINNED-BODY")
     (world.project / "AGENTS.md").write_text("INSTRUCTIONS")

@@ -64,9 +64,7 @@ def printed(text: str) -> Outcome:
     ],
 )
 @pytest.mark.parametrize("tool", ["skill_load", "skill_run", "override", "install", "run_network", "Bash"])
-def test_deny_outranks_allow_outranks_ask_in_every_policy(
-    name: str, listed: tuple[str, ...], verdict: str, tool: str
-) -> None:
+def test_deny_outranks_allow_outranks_ask(name: str, listed: tuple[str, ...], verdict: str, tool: str) -> None:
     rules = policy(profile=name, **{key: [{"tool": tool}] for key in listed})
     decision = rules.decide(Request(tool, "any"))
     assert (decision.verdict, decision.rule) == (verdict, Rule(tool))
@@ -113,9 +111,7 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
         ({"digest": digest_of(b"1")}, {}, False),
     ],
 )
-def test_a_rule_matches_names_paths_and_commands_by_glob(
-    rule: dict[str, str], request_: dict[str, str], matches: bool
-) -> None:
+def test_a_rule_matches_by_globs(rule: dict[str, str], request_: dict[str, str], matches: bool) -> None:
     asked = replace(Request("skill_run"), **request_)
     rules = policy(deny=[{"tool": "skill_run", **rule}], allow=[{"tool": "skill_run"}])
     assert (rules.decide(asked).verdict == "deny") is matches

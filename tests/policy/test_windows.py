@@ -276,9 +276,7 @@ INVALID = {
 @pytest.mark.parametrize("noticed", [False, True], ids=["before the next scan", "after a scan"])
 @pytest.mark.parametrize("text", INVALID)
 @pytest.mark.parametrize("way", ["load", *WAYS])
-def test_a_file_that_is_invalid_by_now_says_so_and_activates_nothing(
-    world: World, way: str, text: str, noticed: bool
-) -> None:
+def test_a_file_that_is_invalid_by_now_activates_nothing(world: World, way: str, text: str, noticed: bool) -> None:
     place = world.skill(f"{SKILLS}/reader", body="# Old\n", allowed_tools="Bash", model="old")
     session, store = active(world)
     place.write_text(INVALID[text])

@@ -65,9 +65,7 @@ def test_names_and_descriptions_answer_at_once_and_bodies_and_references_follow(
 
 
 @pytest.mark.system
-def test_what_was_built_in_the_background_answers_like_what_was_built_at_once(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_built_in_the_background_answers_as_ever(large: World, monkeypatch: pytest.MonkeyPatch) -> None:
     skills = large.discover()
     skills.search("okapi herds")
     assert skills.wait_for_index(PATIENCE)
@@ -114,9 +112,7 @@ def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(
 
 @pytest.mark.system
 @pytest.mark.parametrize("how", ["killed", "no interpreter"])
-def test_a_build_without_processes_is_made_up_for_in_this_one(
-    large: World, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_dies_is_made_up_for_here(large: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if how == "killed":
         monkeypatch.setattr(background, "_CODE", "import os; os.kill(os.getpid(), 9)  # {path!r}")
     else:
@@ -142,9 +138,7 @@ def test_a_few_changed_skills_of_a_large_catalog_are_read_at_once(large: World) 
 
 
 @pytest.mark.system
-def test_a_changed_reference_of_a_large_catalog_is_found_after_a_check(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_reference_is_found_after_a_check(large: World, monkeypatch: pytest.MonkeyPatch) -> None:
     skills = large.discover()
     skills.search("okapi")
     assert skills.wait_for_index(PATIENCE)

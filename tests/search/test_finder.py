@@ -79,9 +79,7 @@ def test_a_removed_skill_vanishes_and_so_does_one_that_is_no_longer_given(shelf:
     assert len(TextIndex.open(folder).stamps()) == 2
 
 
-def test_a_body_is_read_to_a_bound_and_a_missing_one_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_is_read_to_a_bound_and_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.limits, "INDEXED_BYTES", 200)
     path = write_skill(tmp_path / "long", body="early " + "x " * 200 + "late")
     whole, gone = indexed_skills([(source(path), []), (source(str(tmp_path / "gone" / "SKILL.md")), [])])
@@ -106,9 +104,7 @@ def test_keywords_are_taken_from_wherever_a_frontmatter_has_them() -> None:
 # --- trouble with the folder ---
 
 
-def test_an_index_that_breaks_while_it_is_used_is_made_anew_in_memory(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_breaks_while_it_is_used_is_made_anew_in_memory(shelf: Skills, folder: str) -> None:
     finder = Finder(folder)
     finder.sync(shelf)
 
@@ -136,9 +132,7 @@ def test_while_somebody_else_writes_what_is_there_is_searched(
     assert names(finder, "zebra") == ["invoices"]
 
 
-def test_another_version_of_the_format_is_made_beside_the_old_one(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_format_is_made_beside_the_old_one(shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Finder(folder).sync(shelf)
     monkeypatch.setattr("metier.search.index.FORMAT", FORMAT + 1)
     finder = Finder(folder)

@@ -163,9 +163,7 @@ _STEPS = st.lists(st.tuples(st.dictionaries(_KEYS, _TEXTS, max_size=3), st.sets(
 
 @settings(max_examples=25)
 @given(_STEPS)
-def test_any_history_of_updates_gives_the_answers_of_a_fresh_index(
-    steps: list[tuple[dict[str, str], set[str]]],
-) -> None:
+def test_any_history_gives_the_answers_of_a_fresh_index(steps: list[tuple[dict[str, str], set[str]]]) -> None:
     index = TextIndex.open(None)
     there: dict[str, str] = {}
     for changed, removed in steps:
@@ -292,9 +290,7 @@ def test_what_another_process_wrote_is_seen_after_a_refresh(tmp_path: Path) -> N
     assert keys(reader, "pdf") == ["b"]
 
 
-def test_while_another_process_writes_an_update_gives_up_and_a_search_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_another_writes_an_update_gives_up_and_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled(document("a", "pdf"), folder=tmp_path)
     monkeypatch.setattr(parts, "LOCK_PATIENCE", 0.0)
     with PartFolder(str(next(tmp_path.glob("text-*")))).locked(), pytest.raises(IndexBusy):

@@ -29,9 +29,7 @@ HINT: dict[str, Any] = {"argument-hint": "[file] [style]"}
         (r"Do $ARGUMENTS", r"\1 \g<0> \\n", r"Do \1 \g<0> \\n"),
     ],
 )
-def test_the_whole_text_goes_where_the_body_asks_for_it_else_behind_it(
-    body: str, arguments: str, expected: str
-) -> None:
+def test_the_whole_text_goes_where_the_body_asks_or_behind_it(body: str, arguments: str, expected: str) -> None:
     assert expand(body, arguments, {}) == expected
     assert expand(body, arguments, {}, indexed=False) == expected
 

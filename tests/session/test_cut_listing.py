@@ -37,9 +37,7 @@ MODES: tuple[Mode, ...] = ("auto", "pinned", "name-only")
 
 @pytest.mark.parametrize("budget", [None, 3_000])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_host_that_lists_its_skills_twice_lists_the_same_in_one_request(
-    world: World, mode: Mode, budget: int | None
-) -> None:
+def test_a_host_that_lists_its_skills_twice_lists_the_same_ones(world: World, mode: Mode, budget: int | None) -> None:
     crowded(world, 260)
     skills = world.discover("mycodeagent", roots=[world.project / FOLDER])
     skills.set_mode("skill-0259-harbours", mode)
@@ -52,9 +50,7 @@ def test_a_host_that_lists_its_skills_twice_lists_the_same_in_one_request(
 
 
 @pytest.mark.parametrize("profile", KINDS)
-def test_an_eighth_is_the_most_that_a_message_hides_whatever_the_budget_and_the_modes(
-    world: World, profile: str
-) -> None:
+def test_an_eighth_is_the_most_that_a_message_hides_whatever_the_budget(world: World, profile: str) -> None:
     lengths = (1, 5, 30)
     names = [f"{'abxy'[number % 4]}-{'n' * lengths[number % 3]}-{number}" for number in range(60)]
     texts = ("Short & <b>.", "Word " * 10, "A long text about anchors. " * 20)

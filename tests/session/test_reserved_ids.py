@@ -39,9 +39,7 @@ def test_a_reserved_id_is_refused_and_nothing_is_recorded(world: World, run: Run
     app.close()
 
 
-def test_a_session_of_that_name_in_an_old_store_can_still_be_read_and_replayed(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_session_of_that_name_can_still_be_read(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     world.skill(".agents/skills/probe")
     with monkeypatch.context() as before:
         before.setattr(events, "is_internal", lambda _: False)

@@ -155,9 +155,7 @@ def test_on_the_command_line(world: World, run: Run) -> None:
 
 
 @pytest.mark.system
-def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
-    world: World, run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_no_skill_has_is_a_warning(world: World, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     world.skill("~/.agents/skills/release-notes")
     config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "relese-notes"}, {tool = "skill_run"}]\n')
     says = "no skill here has the name of the deny rule for skill_run, 'relese-notes'; did you mean release-notes?"
@@ -225,9 +223,7 @@ def test_a_scope_is_one_of_those_that_hold_everywhere_or_of_the_host(name: str) 
     ("profile", "folder"), [("standard", SKILLS), ("omp", ".omp/skills"), ("mycodeagent", "skills")]
 )
 @pytest.mark.parametrize("settings", [{}, {"directories": ["skills"]}], ids=["roots", "directories"])
-def test_the_projects_skills_have_one_word_under_every_host(
-    world: World, profile: str, folder: str, settings: dict[str, Any]
-) -> None:
+def test_the_projects_scope_has_one_word(world: World, profile: str, folder: str, settings: dict[str, Any]) -> None:
     world.skill(f"{'skills' if settings else folder}/one")
     skills = world.discover(profile, settings=settings)
     rules = {"deny": [{"tool": "skill_load", "scope": "repo"}]}
