@@ -33,10 +33,7 @@ def load(opened: Session, name: str | None = None, path: object = None) -> Any:
 def twins(world: World) -> list[Path]:
     """Two skills of one name, and one of another."""
     world.skill(".agents/skills/solo", body="SOLO")
-    return [
-        world.skill(".agents/skills/twin", body="FIRST"),
-        world.skill("~/.agents/skills/twin", body="SECOND"),
-    ]
+    return [world.skill(".agents/skills/twin", body="FIRST"), world.skill("~/.agents/skills/twin", body="SECOND")]
 
 
 @pytest.mark.behaviour("C-030", "C-031", "C-070")

@@ -216,7 +216,7 @@ REFUSED = {
     ],
     "link": ["out.md", "out/secret.md", "up.md"],
     "File not found": [
-        *("absent.md", "tables.md", "only-here.md", "only-other.md", "secret.md", "data.json/x", "%252e%252e/x"),
+        *("absent.md", "tables.md", "only-here.md", "only-other.md", "secret.md", "data.json/x", "%252e%252e/x")
     ],
 }
 

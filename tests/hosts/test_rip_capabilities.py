@@ -58,11 +58,7 @@ SHOWN_BY: list[tuple[str, str, list[str]]] = [
     ('prompt.fields = ["metadata"]', "", ["metadata"]),
     (TWO, "prompt.fields = []", ["metadata", "license"]),
     (f'{TWO}\npermissions.deny = [{{tool = "catalog_field", path = "metadata"}}]', "", ["license"]),
-    (
-        ALL_FIELDS,
-        'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]',
-        ["compatibility", "allowed-tools"],
-    ),
+    (ALL_FIELDS, 'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]', ["compatibility", "allowed-tools"]),
     ('permissions.profile = "full-auto"', "", []),
 ]
 

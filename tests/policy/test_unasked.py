@@ -42,11 +42,7 @@ def test_what_a_person_names_is_its_own_yes_and_a_rule_still_denies_it(world: Wo
 
 @pytest.mark.parametrize(
     ("unasked", "allowed"),
-    [
-        ("refuse", []),
-        ("loads", ["skill_load", "skill_read"]),
-        ("allow", ["skill_load", "skill_read", "skill_run"]),
-    ],
+    [("refuse", []), ("loads", ["skill_load", "skill_read"]), ("allow", ["skill_load", "skill_read", "skill_run"])],
 )
 def test_a_models_call_follows_the_setting(world: World, unasked: str, allowed: list[str]) -> None:
     store = MemoryStore()

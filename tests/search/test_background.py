@@ -211,10 +211,7 @@ def test_words_of_names_and_descriptions_are_found_by_their_stems(query: str, ex
 def test_a_name_counts_more_than_a_description_and_a_rare_word_more_than_a_common_one() -> None:
     long = "Reads paper of any kind, of any size, of any weight and of any colour."
     skills = quick(**{"invoice-reader": long}, letters="Writes an invoice.", paper="Folds paper.")
-    assert [one.key.split("/")[2] for one in skills.search("my invoice", 5, anything)] == [
-        "invoice-reader",
-        "letters",
-    ]
+    assert [one.key.split("/")[2] for one in skills.search("my invoice", 5, anything)] == ["invoice-reader", "letters"]
     assert skills.search("invoice paper", 1, anything)[0].key.split("/")[2] == "invoice-reader"
     assert skills.search("invoice", 5, {"/s/letters/SKILL.md"}.__contains__)[0].key == "/s/letters/SKILL.md"
 

@@ -51,8 +51,7 @@ def test_a_name_comes_first_then_names_that_begin_so_then_words(shelf: Skills) -
 
 
 @pytest.mark.parametrize(
-    "place",
-    [f"{SKILLS}/pdf-forms/SKILL.md", f"./{SKILLS}/pdf-forms", "{project}/.agents/skills/pdf-forms/SKILL.md"],
+    "place", [f"{SKILLS}/pdf-forms/SKILL.md", f"./{SKILLS}/pdf-forms", "{project}/.agents/skills/pdf-forms/SKILL.md"]
 )
 def test_a_path_comes_before_everything_else(world: World, shelf: Skills, place: str) -> None:
     hit = first(shelf, place.format(project=world.project))

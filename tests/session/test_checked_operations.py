@@ -19,15 +19,8 @@ from worlds import World
 
 GOOD = {"string": "notes", "integer": 1, "boolean": True, "array": ["x"]}
 FREE = {
-    ("load", "arguments"),
-    ("search", "query"),
-    ("search", "context"),
-    ("run", "stdin"),
-    ("output", "grep"),
-    ("invoke", "message"),
-    ("prompt", "message"),
-    ("system_prompt", "message"),
-    ("system_prompt", "base"),
+    *(("load", "arguments"), ("search", "query"), ("search", "context"), ("run", "stdin"), ("output", "grep")),
+    *(("invoke", "message"), ("prompt", "message"), ("system_prompt", "message"), ("system_prompt", "base")),
     ("may_use", "command"),
 }
 """Fields that are text and no name, in which a NUL is a character like any other."""

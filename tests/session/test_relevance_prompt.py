@@ -44,16 +44,6 @@ def test_what_the_message_is_about_comes_first_wherever_it_stands_in_the_alphabe
     assert not any(name in crowd.prompt("book a flight", 2_500).names for name in ("zz-ledger",))
 
 
-def test_pinned_skills_come_before_what_fits_and_stay_however_small_the_budget(crowd: Skills) -> None:
-    crowd.set_mode("y-filler-014", "pinned")
-    crowd.set_mode("b-filler-090", "pinned")
-    for budget in (10_000, 2_500, 900, 1):
-        names = crowd.prompt(MESSAGE, budget).names
-        assert names[:2] == ("b-filler-090", "y-filler-014")
-    assert set(crowd.prompt(MESSAGE, 2_500).names[2:5]) == set(TOPICS)
-    assert "y-filler-014" in crowd.prompt(budget=900).names
-
-
 # --- then by use ---
 
 
