@@ -1,4 +1,4 @@
-"""Features of Pydantic AI: deferred approvals, the test model, agents that delegate."""
+"""Features of Pydantic AI: approvals within a run, the test model, streams."""
 
 import asyncio
 from collections.abc import AsyncIterator

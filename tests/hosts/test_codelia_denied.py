@@ -1,4 +1,4 @@
-"""Codelia: a rule that denies a skill holds on every interface, without a question; an answer to remember is a file."""
+"""Codelia: a rule that denies a skill holds without a question; an answer to remember is a rule in a file."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""What a model is shown of a catalog that does not fit, with messages and without, in one process and in the next."""
+"""What a model is shown of a catalog that does not fit, with messages and without."""
 
 import re
 

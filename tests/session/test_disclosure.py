@@ -1,4 +1,4 @@
-"""Progressive disclosure as a property: until a skill is loaded, nothing of a body is shown, recorded or even read."""
+"""Progressive disclosure as a property: until a skill is loaded, nothing of a body is shown or recorded."""
 
 import json
 import tempfile

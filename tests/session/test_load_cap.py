@@ -1,4 +1,4 @@
-"""A model never gets more of a SKILL.md than a limit, on any surface, and is told how to get more of it."""
+"""A model never gets more of a SKILL.md than a limit, under any host, and is told how to get more of it."""
 
 import os
 

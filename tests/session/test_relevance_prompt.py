@@ -1,4 +1,4 @@
-"""The order `relevance` of a catalog that does not fit: what the message is about comes first, the rest is counted.
+"""The order `relevance` of a catalog that does not fit: what the message is about comes first, then what was used.
 
 For the order that is the default, see `test_stable_prompt.py`.
 """
