@@ -106,12 +106,7 @@ class PydanticAIToolset(PydanticAI):
         self, skills: Skills | Session, model: FunctionModel, options: DriverOptions
     ) -> Agent[object, str | DeferredToolRequests]:
         self.skills = SkillsToolset(skills, **options)
-        return Agent(
-            model,
-            instructions=INSTRUCTIONS,
-            toolsets=[self.skills],
-            output_type=[str, DeferredToolRequests],
-        )
+        return Agent(model, instructions=INSTRUCTIONS, toolsets=[self.skills], output_type=[str, DeferredToolRequests])
 
     def kept(self) -> list[ModelMessage]:
         return last_turns(self.history, self.window - 1, _is_prompt) if self.window > 1 else []

@@ -4,20 +4,10 @@ import json
 
 from scenario import LOAD, MARK, RUN, runner, skills
 
-from metier.adapters.conversation import Conversation, decoded, describe, shown
+from metier.adapters.conversation import Conversation, describe, shown
 from metier.policy.decide import Request
 from metier.session.approvals import Answers
 from worlds import World
-
-
-def test_a_body_is_put_back_when_no_message_holds_it_and_only_then(world: World) -> None:
-    one = Conversation(skills(world).session())
-    text = one.call(*LOAD).text
-    assert one.restored(["Hello.", text]) == ""
-    assert one.restored([f"Before.\n{text}\nAfter."]) == ""
-    assert one.restored(["Hello.", text[:40]]).count(MARK) == 1
-    assert one.restored([]).count(MARK) == 1
-    assert one.restored([one.system("", [], None).text]) == ""
 
 
 def test_what_does_not_fit_is_named_by_its_ref_and_the_newest_comes_first(world: World) -> None:
@@ -43,16 +33,6 @@ def test_a_skill_that_changed_on_disk_is_not_put_back_in_its_new_form(world: Wor
     assert "Words." in one.call(*LOAD).text
 
 
-def test_a_conversation_that_is_taken_up_again_sends_nothing_twice(world: World) -> None:
-    found = skills(world)
-    first = Conversation(found.session())
-    text = first.call(*LOAD).text
-    again = Conversation(found.session(state=first.session.state()))
-    assert again.restored(["Hello.", text]) == ""
-    assert [frame for frame in again.session.events if frame.get("operation") == "output"] == []
-    assert again.restored(["Hello."]).count(MARK) == 1
-
-
 def test_a_call_that_waits_is_shown_the_same_until_it_is_answered(world: World) -> None:
     one = Conversation(skills(world).session(approve=Answers(), runner=runner()))
     one.call(*LOAD)
@@ -74,15 +54,6 @@ def test_a_refusal_of_the_framework_is_recorded_once(world: World) -> None:
     one.settle(["7"])
     one.settle(["7"])
     assert [frame["answer"] for frame in one.session.events if frame["type"] == "policy_asked"] == ["no"]
-
-
-def test_arguments_that_are_no_json_are_a_mistake_of_the_model(world: World) -> None:
-    one = Conversation(skills(world).session())
-    for given in ('{"name": ', "[1]", '"carpentry"'):
-        result = one.call("skill_load", decoded(given))
-        assert (result.ok, result.code) == (False, "INVALID_PARAM")
-        assert "must be a JSON object" in result.text
-    assert one.call("skill_search", decoded("")).code == "INVALID_PARAM"
 
 
 def test_the_arguments_of_an_approval_are_quoted_wherever_they_are_shown() -> None:

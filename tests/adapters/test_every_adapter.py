@@ -22,9 +22,7 @@ from worlds import World
 
 
 @each
-def test_a_whole_turn_goes_from_the_catalog_to_the_answer_and_leaves_the_trail_of_the_plain_library(
-    driver: type[Driver], world: World
-) -> None:
+def test_a_whole_turn_leaves_the_trail_of_the_plain_library(driver: type[Driver], world: World) -> None:
     found, model, store = skills(world), Model([*TURN]), MemoryStore()
     agent = driver(found, model, runner=runner(), policy=POLICY, store=store)
     assert agent.say("Cut me a plank.") == "The plank is cut."
@@ -55,15 +53,6 @@ def test_an_override_that_an_adapter_cannot_apply_is_not_granted(driver: type[Dr
     assert (proposed["granted"], agent.session.overrides) == (False, {})
     assert proposed["rule"] == "this host does not apply what a skill proposes for 'model'"
     assert replay.replay(replay.from_store(store, agent.session.id)).identical
-
-
-@each_kind
-def test_a_refusal_is_a_result_for_the_model(driver: type[Driver], world: World) -> None:
-    model = Model([LOAD, ("skill_load", {"nome": "carpentry"}), RUN, "I may not."])
-    denied = {"deny": [{"tool": "skill_run", "skill_name": "carpentry"}]}
-    assert driver(skills(world), model, policy=denied, runner=runner()).say("Cut me a plank.") == "I may not."
-    for said in ("`name` is missing", "policy refuses skill_run for carpentry"):
-        assert any(said in text for text in model.shown[-1].texts), said
 
 
 @each
@@ -104,9 +93,7 @@ def test_a_session_of_your_own_asks_as_it_was_told_to(driver: type[Driver], worl
 
 
 @each_kind
-def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_once(
-    driver: type[Driver], world: World
-) -> None:
+def test_after_many_trimmed_turns_a_loaded_skill_is_still_there_once(driver: type[Driver], world: World) -> None:
     turns: list[list[Step]] = [[READ, f"Turn {number}."] for number in range(16)]
     turns[0] = [LOAD, "Loaded."]
     turns[9] = [LOAD, "Loaded again."]
@@ -126,37 +113,7 @@ def test_after_many_turns_of_a_trimmed_history_a_loaded_skill_is_still_there_onc
 
 
 @each_kind
-def test_the_names_of_the_tools_are_yours(driver: type[Driver], world: World) -> None:
-    found = skills(world, tools={"load": "use_skill", "search": ""})
-    model = Model([("use_skill", {"name": "carpentry"}), "Loaded."])
-    agent = driver(found, model, runner=runner())
-    assert agent.say("Cut me a plank.") == "Loaded."
-    assert model.shown[0].tools == ("skill_output", "skill_read", "skill_run", "use_skill")
-    assert "`use_skill`" in model.shown[0].system
-    assert "skill_load" not in model.shown[0].system
-    assert agent.session.activated == ["carpentry"]
-
-
-@each_kind
-def test_the_catalog_follows_the_message_and_the_budget(driver: type[Driver], world: World) -> None:
-    for number in range(40):
-        world.skill(f".agents/skills/filler-{number}", description="Fills a catalog with many words. " * 4)
-    model = Model(["One.", "Two."])
-    agent = driver(skills(world), model, budget=2400)
-    agent.say("How do I tie knots?")
-    agent.say("How do I work with wood?")
-    first, second = (shown.system for shown in model.shown)
-    assert len(first) < 2700
-    assert "<name>knots</name>" in first
-    assert "<name>carpentry</name>" in second
-    assert "<name>knots</name>" in second
-    assert "of 43 skills are not shown" in first
-
-
-@each_kind
-def test_a_skill_that_the_user_names_is_in_the_request_and_a_child_has_its_own(
-    driver: type[Driver], world: World
-) -> None:
+def test_a_skill_that_the_user_names_is_shown_and_a_child_has_its_own(driver: type[Driver], world: World) -> None:
     found, model = skills(world), Model(["Cutting.", "Still cutting."])
     session = found.session()
     agent = driver(session, model)
@@ -194,20 +151,6 @@ def test_an_approval_is_of_the_skill_that_was_shown(driver: type[Driver], world:
         assert fake.jobs == [], changed
         assert "policy refuses skill_run" in model.shown[-1].texts[-1]
         file.unlink()
-
-
-@each_kind
-def test_a_changed_catalog_is_seen_by_the_next_request(driver: type[Driver], world: World) -> None:
-    found = skills(world)
-    model = Model(["One.", ("skill_load", {"name": "glue"}), "Two."])
-    agent = driver(found, model)
-    agent.say("Hello.")
-    world.skill(".agents/skills/glue", description="Glues wood.", body="# Glue\n")
-    found.refresh()
-    agent.say("Glue it.")
-    assert "<name>glue</name>" not in model.shown[0].system
-    assert "<name>glue</name>" in model.shown[1].system
-    assert agent.session.activated == ["glue"]
 
 
 ADAPTERS: dict[str, Callable[..., Any]] = {

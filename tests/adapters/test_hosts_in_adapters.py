@@ -9,7 +9,7 @@ from driver_base import Driver
 from drivers import KINDS, each_kind
 from scenario import Model, Step
 
-from metier import BadArguments, Skills, replay
+from metier import Skills, replay
 from metier.record.store.memory import MemoryStore
 from metier.session.session import Session
 from worlds import World
@@ -17,9 +17,7 @@ from worlds import World
 
 @each_kind
 @pytest.mark.behaviour("C-043", "N-001", "N-002", "N-003")
-def test_the_model_reads_path_scope_reason_score_and_count_and_loads_one_by_its_path(
-    driver: type[Driver], world: World
-) -> None:
+def test_the_model_reads_path_scope_reason_and_score_and_loads_by_path(driver: type[Driver], world: World) -> None:
     first = world.skill(".agents/skills/twin", description="Draft release notes.", body="FIRST BODY")
     second = world.skill("~/.agents/skills/twin", description="Draft release notes.", body="SECOND BODY")
     calls: list[Step] = [("skill_search", {"query": "release", "limit": 2}), ("skill_load", {"name": "twin"})]
@@ -35,38 +33,6 @@ def test_the_model_reads_path_scope_reason_score_and_count_and_loads_one_by_its_
     assert any("ambiguous" in text and str(first) in text and str(second) in text for text in refused[len(searched) :])
     assert any("SECOND BODY" in text for text in loaded)
     assert not any("FIRST BODY" in text for text in loaded)
-
-
-@pytest.fixture
-def both(world: World) -> World:
-    for name in ("a", "b"):
-        world.skill(f".agents/skills/{name}", body=f"BODY-{name}")
-    return world
-
-
-@each_kind
-@pytest.mark.behaviour("C-083", "N-026")
-def test_a_denied_skill_is_refused_and_nobody_is_asked(driver: type[Driver], both: World) -> None:
-    both.configure_user('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
-    path = str(both.project / ".agents/skills/a/SKILL.md")
-    calls = [{"name": "a"}, {"path": path}, {"name": "b"}]
-    model = Model([*(("skill_load", dict[str, object](call)) for call in calls), "Done."])
-    agent = driver(both.discover("codelia"), model)
-    assert agent.say("Load them.") == "Done."
-    assert (model.shown[-1].count("BODY-a"), model.shown[-1].count("BODY-b")) == (0, 1)
-    asked = [frame["name"] for frame in agent.session.events if frame["type"] == "policy_asked"]
-    assert asked == ["b"]
-
-
-@each_kind
-@pytest.mark.behaviour("N-022")
-def test_a_skill_outside_of_only_is_not_preloaded(driver: type[Driver], both: World) -> None:
-    model = Model(["Done.", "Done."])
-    with pytest.raises(BadArguments, match="limited to a by `only`, and 'b' is not one of them"):
-        driver(both.discover("codelia"), model, only=["a"], preload=["b"]).say("Hello.")
-    assert model.shown == []
-    driver(both.discover("codelia"), model, only=["a"], preload=["a"]).say("Hello.")
-    assert "BODY-a" in model.shown[0].system
 
 
 STEPS: list[Step] = [

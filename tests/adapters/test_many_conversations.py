@@ -1,8 +1,6 @@
 """An agent with many conversations: each has its own session, and another process can continue it."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from scenario import LOAD, MARK, READ, Model, skills, write_skills
 from metier.adapters import conversation
 from metier.adapters.conversation import Conversations
 from metier.adapters.langchain import SkillsMiddleware
-from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability
 from metier.app import App
 from metier.errors import StoreError
@@ -61,16 +58,14 @@ def served(world: World, kind: str, store: str) -> Any:
     return world.discover(), {"store": store}
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("kind", ["app", "skills"])
-def test_a_conversation_is_taken_up_by_another_process_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
+def test_a_conversation_is_taken_up_elsewhere_as_it_was_left(world: World, tmp_path: Path, kind: str) -> None:
+    """Each middleware knows of the other one only what the store has."""
     write_skills(world)
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-
     memory, model = InMemorySaver(), Model([LOAD, "Loaded.", LOAD, "Known.", "Yes."])
     own: list[SkillsMiddleware] = []
     for _ in range(2):
-        given, options = served(world, kind, store)
+        given, options = served(world, kind, f"sqlite:///{tmp_path / 'store.db'}")
         own.append(SkillsMiddleware(given, **options))
     one, two = (create_agent(ScriptedChatModel(script=model), middleware=[each], checkpointer=memory) for each in own)
     for agent, message in ((one, "Cut."), (two, "Again."), (one, "Still?")):
@@ -78,26 +73,6 @@ def test_a_conversation_is_taken_up_by_another_process_as_it_was_left(world: Wor
     assert "is already loaded and unchanged" in model.shown[3].texts[-1]
     assert [shown.count() for shown in model.shown] == [0, 1, 1, 1, 1]
     assert [(each.session.id, each.session.activated) for each in own] == [("1", ["carpentry"])] * 2
-
-    model = Model([LOAD, "Loaded.", LOAD, "Known."])
-
-    async def run() -> None:
-        messages = None
-        for _ in range(2):
-            given, options = served(world, kind, store)
-            agent = Agent(pydantic_model(model), capabilities=[SkillsCapability(given, **options)])
-            done = await agent.run("Cut.", conversation_id="talk", message_history=messages)
-            messages = done.all_messages()
-
-    asyncio.run(run())
-    assert "is already loaded and unchanged" in model.shown[3].texts[-1]
-
-    if kind == "skills":
-        first, second = (AgentSkills(world.discover(), id="named", store=store).conversation for _ in range(2))
-        assert first.call(*LOAD).ok
-        assert "is already loaded and unchanged" in second.call(*LOAD).text
-    for session in ("1", "talk", "named")[: 3 if kind == "skills" else 2]:
-        assert activated_elsewhere(world, store, session) == ["carpentry"], session
 
 
 def test_a_conversation_goes_on_as_it_began(world: World, tmp_path: Path) -> None:
@@ -111,16 +86,6 @@ def test_a_conversation_goes_on_as_it_began(world: World, tmp_path: Path) -> Non
     assert later.of("2").session.activated == [], "a conversation sees nothing of another"
     with pytest.raises(StoreError, match="is reserved"):
         later.of("1/offers")
-
-
-def activated_elsewhere(world: World, store: str, session: str) -> list[str]:
-    """The skills that are loaded in a session, as a new process finds it."""
-    program = (
-        "import sys; from metier import Skills; "
-        "print(*Skills.discover(sys.argv[1], home=sys.argv[2]).session(id=sys.argv[3], store=sys.argv[4]).activated)"
-    )
-    command = [sys.executable, "-c", program, str(world.project), str(world.home), session, store]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_the_conversations_that_are_kept_ready_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

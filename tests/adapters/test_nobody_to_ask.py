@@ -23,9 +23,7 @@ from metier import replay
 from metier.adapters.langchain import SkillsMiddleware, skill_tools
 from metier.adapters.openai_agents import AgentSkills
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
-from metier.app import App
 from metier.record.store.memory import MemoryStore
-from metier.running import scripts
 from metier.session.session import Session
 from worlds import World
 
@@ -133,17 +131,3 @@ def test_langchain_tools_outside_of_a_graph(world: World) -> None:
     told = tools["skill_run"].invoke({"type": "tool_call", "id": "1", "name": "skill_run", "args": RUN[1]})
     assert told.status == "error"
     check(told.text, world)
-
-
-def test_the_sessions_of_an_app_ask_nobody_either(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = runner()
-    monkeypatch.setattr(scripts, "default_runner", lambda _: fake)
-    skills(world)
-    app = App(world.project, home=world.home, store=f"sqlite:///{world.home / 'store.db'}")
-    model = Model([LOAD, RUN, "I may not."])
-    state, session = langchain(model, app)
-    assert (state["messages"][-1].text, fake.jobs) == ("I may not.", [])
-    (asked,) = [frame for frame in session.events if frame["type"] == "policy_asked"]
-    assert asked["answer"] == "nobody"
-    app.close()
-    check(model.shown[-1].texts[-1], world)

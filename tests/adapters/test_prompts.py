@@ -45,17 +45,6 @@ def systems(model: Model) -> list[str]:
 
 
 @each_kind
-def test_a_catalog_that_fits_gives_every_turn_the_same_prompt(driver: type[Driver], world: World) -> None:
-    model = Model(["Well.", "Well.", LOAD, "Done.", "Well."])
-    agent = driver(skills(world), model)
-    for message in ("Tie a knot.", "Work with wood.", "Load it, now.", "Open the lock."):
-        agent.say(message)
-    before, after = systems(model)[:3], systems(model)[3:]
-    assert len({*before}) == len({*after}) == 1
-    assert after[0] == before[0] + "\n\nSkills activated in this conversation: carpentry"
-
-
-@each_kind
 def test_a_catalog_that_does_not_fit_only_grows_at_its_end(driver: type[Driver], world: World) -> None:
     model = Model(["Well."] * len(TURNS))
     agent = driver(crowd(world), model, budget=BUDGET)
@@ -76,9 +65,7 @@ def test_a_catalog_that_does_not_fit_only_grows_at_its_end(driver: type[Driver],
 
 
 @each_kind
-def test_a_request_has_one_system_prompt_in_which_skills_that_are_put_back_stay_where_they_are(
-    driver: type[Driver], world: World
-) -> None:
+def test_a_request_has_one_system_prompt_and_skills_put_back_stay_in_place(driver: type[Driver], world: World) -> None:
     steps: list[Step] = [LOAD, "Well.", ("skill_load", {"name": "knots"}), "Well.", "Well.", "Well."]
     model = Model(steps)
     alone = driver.__name__ == "PydanticAIToolset"  # it cannot join the agent's own, nor see the messages that are sent
@@ -117,9 +104,7 @@ def test_the_agents_sdk_gets_one_system_prompt(world: World) -> None:
 
 
 @pytest.mark.system
-def test_pydantic_ai_sends_one_system_message_whatever_the_agent_has(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pydantic_ai_sends_one_system_message_whatever_else_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     model = Model(["Hello.", "Hello."])
     history: list[ModelMessage] = []

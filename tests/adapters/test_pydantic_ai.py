@@ -1,9 +1,9 @@
-"""Features of Pydantic AI: deferred approvals, the test model, agents that delegate."""
+"""Features of Pydantic AI: approvals within a run, the test model, streams."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from framework_drivers import PydanticAI, pydantic_model
+from framework_drivers import pydantic_model
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -13,15 +13,6 @@ from scenario import LOAD, MARK, RUN, Model, runner, skills
 
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
 from worlds import World
-
-
-def test_a_deferred_call_says_what_would_run(world: World) -> None:
-    driver = PydanticAI(skills(world), Model([LOAD, RUN, "Done."]), runner=runner())
-    driver.say("Cut.")
-    ((asked,),) = [one["questions"] for one in driver.asked]
-    assert (asked["tool"], asked["skill"], asked["command"]) == ("skill_run", "carpentry", "scripts/saw.sh oak")
-    assert asked["content"] == "#!/bin/sh\necho cut $1\n"
-    assert asked["digest"].startswith("sha256:")
 
 
 def test_an_approval_that_is_given_within_the_run_needs_no_second_run(world: World) -> None:

@@ -1,27 +1,14 @@
-"""Codelia: a rule that denies a skill holds on every interface, without a question; an answer to remember is a file."""
+"""Codelia: a rule that denies a skill holds without a question; an answer to remember is a rule in a file."""
 
-import asyncio
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
 import tomllib
-from typing import Any
 
-import mcp_types as types
 import pytest
-from mcp import Client
-from starlette.testclient import TestClient
 
 from hosts.asking import metier
 from metier.app import App
 from metier.errors import PolicyDenied
 from metier.policy.decide import Request
-from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.web.api import build
 from rpc_process import RpcProcess
 from worlds import World
 
@@ -43,9 +30,7 @@ def denied(two: World) -> World:
 
 
 def deny_a(world: World) -> None:
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
+    world.configure_user('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "a" }]\n')
 
 
 def app(world: World) -> App:
@@ -53,7 +38,8 @@ def app(world: World) -> App:
 
 
 @pytest.mark.behaviour("C-083", "N-026")
-def test_python_http_and_mcp_refuse_a_denied_skill_without_a_question(denied: World) -> None:
+def test_a_denied_skill_is_refused_without_a_question(denied: World) -> None:
+    """That it is refused on every surface is shown by `tests/policy/test_rules_of_tools.py`."""
     asked: list[str] = []
 
     def person(request: Request) -> bool:
@@ -68,59 +54,6 @@ def test_python_http_and_mcp_refuse_a_denied_skill_without_a_question(denied: Wo
         with pytest.raises(PolicyDenied, match="deny rule"):
             load()
     assert asked == ["b"]
-    with TestClient(build(app(denied), watch=False), base_url="http://127.0.0.1") as client:
-        address = f"/api/sessions/{client.post('/api/sessions', json={}).json()['session_id']}"
-        refused, given = (client.post(f"{address}/call", json={"tool": "skill_load", "args": one}) for one in (A, B))
-        assert (refused.json()["ok"], "BODY" in refused.text, "BODY-b" in given.json()["text"]) == (False, False, True)
-        by_user = client.post(f"{address}/load", json=A)
-        assert by_user.status_code == 403
-        assert "deny rule: tool = 'skill_load', skill_name = 'a'" in by_user.json()["error"]["message"]
-    questions: list[str] = []
-
-    async def human(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        questions.append(params.message)
-        return types.ElicitResult(action="decline")
-
-    async def call() -> list[str]:
-        async with Client(McpServer(app(denied), watch=False), cache=None, elicitation_callback=human) as client:
-            return [str((await client.call_tool("skill_load", given)).content) for given in (A, B)]
-
-    texts = asyncio.run(asyncio.wait_for(call(), 60))
-    assert not any("BODY" in text for text in texts)
-    assert ["nobody approved it" in text for text in texts] == [False, True]
-    assert len(questions) == 1
-    assert "the skill b?" in questions[0]
-
-
-@pytest.mark.system
-@pytest.mark.behaviour("C-083", "N-026")
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_a_terminal_is_asked_only_where_no_rule_denies(denied: World, name: str) -> None:
-    code, shown = at_terminal(denied, "load", name, "--by", "model", "--profile", "codelia", "--store", "memory:")
-    assert "BODY" not in shown
-    assert ("Load the skill" in shown, code) == ((False, 1) if name == "a" else (True, 3)), shown
-
-
-def at_terminal(world: World, *arguments: str) -> tuple[int, str]:
-    """Run the command at a terminal, where each question is answered with no: how it ended, and what was shown."""
-    ours, theirs = pty.openpty()
-    line = [sys.executable, "-c", "from metier.surfaces.cli import main; main()", *arguments]
-    env = {**os.environ, "HOME": str(world.home), "TERM": "dumb"}
-    process = subprocess.Popen(line, cwd=world.project, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown, end = b"", time.monotonic() + 60
-    try:
-        while select.select([ours], [], [], max(0.0, end - time.monotonic()))[0]:
-            shown += os.read(ours, 65_536)
-            if shown.endswith(b"[n]: "):
-                os.write(ours, b"n\n")
-        pytest.fail(f"it did not end: {shown.decode()}")
-    except OSError:  # the other side is closed
-        return process.wait(), shown.decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 class Person:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hosts.asking import metier, names
-from metier import AmbiguousSkill, InvalidSkill, SkillNotFound
+from metier import AmbiguousSkill, SkillNotFound
 from worlds import World
 
 
@@ -111,22 +111,6 @@ def test_other_fields_are_optional_and_unknown_ones_ignored(world: World) -> Non
     assert skills.diagnostics == ()
 
 
-def test_an_invalid_skill_cannot_be_asked_for_and_nothing_is_found_where_all_are_switched_off(world: World) -> None:
-    path = world.skill(".agents/skills/bad", description=None)
-    good = world.skill(".agents/skills/good")
-    skills = world.discover("codelia")
-    assert names(skills) == ["good"]
-    for ask in (lambda: skills["bad"], lambda: skills.at(path)):
-        with pytest.raises(InvalidSkill) as refused:
-            ask()
-        assert [d.code for d in refused.value.diagnostics] == ["description-missing"]
-    assert "description" in metier(world, "show", "bad", "--profile", "codelia", code=1)
-    off = world.discover("codelia", settings={"skills": {"enabled": False}})
-    assert off.counts.found == 0
-    with pytest.raises(SkillNotFound):
-        off.at(good)
-
-
 @pytest.mark.behaviour("C-024", "C-025", "C-026")
 def test_an_entry_has_the_fields_of_the_seed_and_the_same_id_in_every_process(world: World) -> None:
     (world.project / "real").mkdir()
@@ -180,30 +164,6 @@ def test_skills_of_one_name_are_all_kept_in_the_order_name_scope_path(world: Wor
     with pytest.raises(AmbiguousSkill) as refused:
         skills["alpha"]
     assert list(refused.value.candidates) == [s.path for s in skills if s.name == "alpha"]
-
-
-@pytest.mark.behaviour("C-028")
-def test_a_file_that_two_routes_reach_is_one_skill_wherever_it_is_shown(world: World, tmp_path: Path) -> None:
-    """The home is in the chain, the working directory is reached through a link, and a root is named twice."""
-    path = world.skill(".agents/skills/probe", description="Probe it.", body="BODY")
-    (world.project / "other").symlink_to(world.project / ".agents")
-    (tmp_path / "way").symlink_to(world.project)
-    at_home = World(world.project, tmp_path / "way")
-    spelled = [path, tmp_path / "way/.agents/skills/probe/SKILL.md"]
-    listed = metier(at_home, "list", "--profile", "codelia")
-    assert [skill["name"] for skill in listed["skills"]] == ["probe"]
-    assert listed["skills"][0]["path"] in map(str, spelled)
-    for roots in ([], [".agents/skills", "other/skills", ".agents/./skills", str(path.parents[1])]):
-        opened = at_home.discover("codelia", roots=roots).session()
-        assert opened.prompt().text.count("<skill>") == 1
-        assert opened.call("skill_search", {"query": "probe"}).text.startswith("count: 1, ")
-        # The user's folder is searched under its own path; a root that is named is searched as it is spelled.
-        known = spelled if roots else spelled[:1]
-        first, *others = [opened.call("skill_load", {"path": str(one)}) for one in known]
-        assert "BODY" in first.text
-        assert all(one.data["already_loaded"] and "BODY" not in one.text for one in others)
-        assert opened.call("skill_load", {"name": "probe"}).data["already_loaded"] is True
-        assert len(opened.loaded_versions()) == 1
 
 
 @pytest.mark.behaviour("C-048")

@@ -70,9 +70,7 @@ def test_a_path_decides_which_skill_is_meant(run: Run, twins: list[Path]) -> Non
 
 
 @pytest.mark.behaviour("N-004", "N-005")
-def test_a_path_of_anything_else_is_text_and_that_of_a_disabled_skill(
-    run: Run, world: World, twins: list[Path]
-) -> None:
+def test_a_path_of_anything_else_is_text_as_is_a_disabled_one(run: Run, world: World, twins: list[Path]) -> None:
     folder, off = str(twins[0].parent), world.skill("~/.agents/skills/off")
     assert run("disable", "off", "--profile", "codelia").code == 0
     for text in (
@@ -88,9 +86,7 @@ def test_a_path_of_anything_else_is_text_and_that_of_a_disabled_skill(
 
 
 @pytest.mark.behaviour("C-062", "N-006")
-def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_never_guessed(
-    run: Run, world: World, twins: list[Path]
-) -> None:
+def test_an_ambiguous_name_is_never_guessed_and_every_caller_is_told(run: Run, world: World, twins: list[Path]) -> None:
     expected = [(str(path), scope) for path, scope in zip(twins, ("repo", "user", "repo"), strict=True)]
     app = App(world.project / "a place", home=world.home, profile="codelia", store="memory:")
     client = Dispatcher(app)
@@ -121,9 +117,7 @@ def test_an_ambiguous_name_is_reported_with_its_candidates_to_every_caller_and_n
     assert replay(from_store(app.store, client.own or "")).identical
 
 
-def test_under_another_profile_a_path_decides_beside_the_name_and_alone_it_is_text(
-    world: World, twins: list[Path]
-) -> None:
+def test_under_another_profile_a_path_decides_only_beside_the_name(world: World, twins: list[Path]) -> None:
     opened = world.discover().session()
     shadowed = opened.invoke(f"use $twin at {twins[1]}")
     assert [skill.path for skill in shadowed.mentioned] == [str(twins[1])]

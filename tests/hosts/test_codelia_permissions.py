@@ -65,18 +65,6 @@ def test_deny_outranks_allow_outranks_a_question_and_names_match_exactly(
     assert all(repr(name) in warning for name, warning in zip(dropped, opened.policy.warnings, strict=True))
 
 
-@pytest.mark.behaviour("C-084")
-@pytest.mark.parametrize(("answer", "ok"), [(True, True), ("once", True), (False, False), (None, False), ("no", False)])
-def test_where_no_rule_matches_the_answer_decides(world: World, answer: bool | str | None, ok: bool) -> None:
-    world.skill(".agents/skills/probe", body="BODY")
-    asked = Asked(answer)
-    opened = session(world, approve=asked)
-    results = [load(opened, "probe") for _ in range(2)]
-    assert [result["ok"] for result in results] == [ok, ok]
-    assert asked.names == ["probe", "probe"]
-    assert ("BODY" in str(results)) is ok
-
-
 @pytest.mark.behaviour("C-089")
 def test_a_load_by_path_is_judged_by_the_name_of_the_skill_found_there(world: World) -> None:
     world.skill(".agents/skills/solo")

@@ -118,18 +118,3 @@ def test_after_a_compaction_a_ref_gives_the_whole_text_in_other_processes_too(wo
     for name, text in texts.items():
         assert printed(world, store, "session", "output", refs[name]).rstrip("\n") == text
     assert opened.compact(100_000).text == f"{texts['new']}\n\n{texts['old']}"
-
-
-@pytest.mark.behaviour("N-020")
-def test_a_ref_that_nothing_was_kept_of_gives_the_text_again_while_the_file_is_the_same(
-    world: World, tmp_path: Path
-) -> None:
-    path = world.skill(".agents/skills/probe", body="BODY")
-    skills = world.discover("codelia", settings={"permissions": {"redact": True}})
-    with open_store(str(tmp_path / "events.db")) as store:
-        skills.session(store=store, id="kept").call(*LOAD)
-        (path.parent / "new.md").write_text("new")
-        ref = {"ref": skills.session(store=store, id="kept").state()["loaded"][0]["ref"]}
-        assert "BODY" in skills.session(store=store, id="kept").call("tool_output_cache", ref).text
-        path.write_text(path.read_text().replace("BODY", "OTHER"))
-        assert "has changed since" in skills.session(store=store, id="kept").call("tool_output_cache", ref).text

@@ -1,21 +1,14 @@
 """Codelia: what its search finds, in which order, and that nothing is fetched for it."""
 
-import asyncio
-import json
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 
 from calling import caller
 from hosts.asking import left, listening, metier
 from metier import Skills
-from metier.app import App
-from metier.surfaces.mcp.handlers import RESULT_KEY
-from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 
@@ -105,54 +98,23 @@ def twins(world: World) -> list[Path]:
     return [world.skill(f"{root}.agents/skills/twin", description=about) for root in ("", "~/")]
 
 
-def by_mcp(world: World, query: str) -> tuple[str, Any]:
-    """The text and the data that a client of the MCP server gets."""
-    app = App(world.project, home=world.home, profile="codelia", store="memory:")
-
-    async def talk() -> tuple[str, Any]:
-        async with Client(McpServer(app, watch=False)) as client:
-            answer = await client.call_tool("skill_search", {"query": query})
-            return "".join(getattr(one, "text", "") for one in answer.content), (answer.meta or {})[RESULT_KEY]
-
-    return asyncio.run(talk())
-
-
 @pytest.mark.behaviour("C-043", "N-001", "N-002")
-def test_a_search_says_name_description_path_scope_reason_score_and_count_on_every_surface(
-    world: World, twins: list[Path]
-) -> None:
-    about = zip(twins, ("repo", "user"), strict=True)
-    skills = [{"name": "twin", "description": "Draft release notes.", "path": str(p), "scope": s} for p, s in about]
-    expected = {
-        "query": "release",
-        "count": 2,
-        "truncated": False,
-        "results": [{"score": 101, "reason": "token_overlap", "skill": skill} for skill in skills],
-    }
-
-    def shape(found: Any) -> Any:
-        """The data with what the seed promises of a skill, which may have more."""
-        assert all(hit["skill"].keys() > skills[0].keys() for hit in found["results"])
-        hits = [{**hit, "skill": {key: hit["skill"][key] for key in skills[0]}} for hit in found["results"]]
-        return {**found, "results": hits}
-
-    text, data = by_mcp(world, "release")
-    assert shape(data) == expected
-    lines = [
+def test_a_search_says_name_description_path_scope_reason_score_and_count(world: World, twins: list[Path]) -> None:
+    session = world.discover("codelia").session()
+    result = session.call("skill_search", {"query": "release"})
+    found = result.data
+    assert (found["query"], found["count"], found["truncated"]) == ("release", 2, False)
+    for hit, path, scope in zip(found["results"], twins, ("repo", "user"), strict=True):
+        assert (hit["score"], hit["reason"]) == (101, "token_overlap")
+        expected = {"name": "twin", "description": "Draft release notes.", "path": str(path), "scope": scope}
+        assert {key: hit["skill"][key] for key in expected} == expected
+    assert result.text.split("\n") == [
         "count: 2, truncated: false",
         *("- twin: Draft release notes.", f"  path: {twins[0]}", "  scope: repo, reason: token_overlap, score: 101"),
         *("- twin: Draft release notes.", f"  path: {twins[1]}", "  scope: user, reason: token_overlap, score: 101"),
     ]
-    assert text.split("\n") == lines
-    assert by_mcp(world, "zzz")[0] == "count: 0, truncated: false\nNo skill matches 'zzz'."
-    assert (
-        shape(metier(world, "session", "call", "skill_search", '{"query": "release"}', "--profile", "codelia"))
-        == expected
-    )
-    app = App(world.project, home=world.home, profile="codelia", store="memory:")
-    message = {"method": "session.call", "params": {"tool": "skill_search", "args": {"query": "release"}}}
-    said = Dispatcher(app).handle(json.dumps({"jsonrpc": "2.0", "id": 1, **message}))
-    assert shape(json.loads(said or "")["result"]) == expected
+    none = session.call("skill_search", {"query": "zzz"})
+    assert none.text == "count: 0, truncated: false\nNo skill matches 'zzz'."
 
 
 @pytest.mark.behaviour("N-001", "N-002", "N-012", "N-013")

@@ -33,10 +33,7 @@ def load(opened: Session, name: str | None = None, path: object = None) -> Any:
 def twins(world: World) -> list[Path]:
     """Two skills of one name, and one of another."""
     world.skill(".agents/skills/solo", body="SOLO")
-    return [
-        world.skill(".agents/skills/twin", body="FIRST"),
-        world.skill("~/.agents/skills/twin", body="SECOND"),
-    ]
+    return [world.skill(".agents/skills/twin", body="FIRST"), world.skill("~/.agents/skills/twin", body="SECOND")]
 
 
 @pytest.mark.behaviour("C-030", "C-031", "C-070")
@@ -58,9 +55,7 @@ def test_a_name_that_two_skills_bear_is_refused_and_a_path_decides(world: World,
 
 
 @pytest.mark.behaviour("C-032", "C-071")
-def test_an_explicit_request_means_the_same_skill_each_time_and_changes_no_system_prompt(
-    world: World, twins: list[Path]
-) -> None:
+def test_an_explicit_request_means_the_same_skill_and_changes_no_prompt(world: World, twins: list[Path]) -> None:
     (world.project / "AGENTS.md").write_text("Be brief.")
 
     def ids() -> list[str]:

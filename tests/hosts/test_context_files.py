@@ -1,12 +1,10 @@
 """AGENTS.md in a hostile repository, for every profile: what is no text file of the project never reaches a model."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
-from hosts.asking import metier
 from metier import limits
 from metier.files import beneath
 from profile_kinds import KINDS
@@ -82,19 +80,9 @@ def test_nothing_of_it_is_in_the_system_prompt_and_a_diagnostic_says_so(clone: W
     assert [d.path for d in skills.diagnostics if d.code == "context-file-refused"] == [str(file)] * reads
 
 
-@pytest.mark.system
-def test_the_command_line_does_not_show_it_either(clone: World) -> None:
-    attack(clone, clone.project / "AGENTS.md", "to a key")
-    assert SECRET not in json.dumps(metier(clone, "prompt", "--full"))
-    said = metier(clone, "doctor")["diagnostics"]
-    assert "context-file-refused" in [d["code"] for d in said]
-
-
 @pytest.mark.parametrize("walks", [True, False])
 @pytest.mark.parametrize("target", ["CLAUDE.md", "docs/agents/rules.md", "../AGENTS.md"])
-def test_a_link_that_stays_in_the_project_is_followed(
-    clone: World, target: str, walks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_within_it_is_followed(clone: World, target: str, walks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if walks:
         monkeypatch.setattr(beneath, "_has_openat2", lambda: False)
     (clone.project / "docs/agents").mkdir(parents=True)

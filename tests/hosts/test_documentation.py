@@ -13,7 +13,7 @@ from metier import ConfigError
 from metier.authoring import check
 from metier.authoring.check import HostVerdict
 from metier.hosts import documentation, profiles
-from metier.hosts.documentation import STANDARD, Documentation, Source
+from metier.hosts.documentation import STANDARD, Documentation
 from worlds import World
 
 TESTED = ("codelia", "omp", "mycodeagent", "rip", "remcochat")
@@ -63,19 +63,7 @@ def test_every_profile_names_its_document_with_a_version_and_ends_with_it() -> N
         assert (Path(__file__).parents[2] / told(name).of("search.default_limit").at).is_file()
 
 
-def test_code_is_source_and_a_page_is_documentation_also_in_a_repository() -> None:
-    rules = told("cline").rules
-    assert rules["roots"].certainty == "source"
-    assert rules["validation.name_mismatch"].certainty == "documented"
-    assert rules["validation.name_mismatch"].at.endswith("skills.mdx#skill-structure")
-    beyond = Source("assumed", why="what happens beyond the maximum is not said")
-    assert rules["validation.description_breach"] == beyond, "a rule's own source counts before that of its table"
-    assert told("cline").of("search.default_limit") == STANDARD
-
-
-def test_sources_of_a_profile_of_ones_own_are_not_inherited_and_may_be_named(
-    world: World, run: Run, tmp_path: Path
-) -> None:
+def test_a_profile_of_ones_own_inherits_no_sources_and_may_name_some(world: World, run: Run, tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('extends = "codex"\nsummary = "ours"\n')
     assert documentation.load(str(own)) is None
@@ -109,15 +97,6 @@ def test_a_mistake_in_the_documentation_of_a_profile_is_an_error(tmp_path: Path,
         documentation.load(str(own))
 
 
-def test_the_rules_of_a_host_are_shown_with_their_sources(run: Run) -> None:
-    at = "https://zed.dev/docs/ai/skills#where-skills-live"
-    shown = run("profiles", "zed").out
-    assert f"  documented: {at}\n    roots\n" in shown
-    assert "  assumed: allowed-tools is not among the fields\n    policy.enforce_hints\n" in shown
-    data = run("profiles", "zed", "--json").json["documentation"]
-    assert data["rules"]["roots"] == {"certainty": "documented", "at": at, "why": None}
-
-
 def verdict(world: World, at: str, host: str, **fields: Any) -> HostVerdict:
     file = world.skill(at, **fields)
     (one,) = check.verdicts(file, [host], cwd=world.project, home=world.home)
@@ -142,13 +121,3 @@ def test_a_verdict_is_as_sure_as_the_rules_that_it_rests_on(world: World) -> Non
     told = [one for one in broken.findings() if one.code == "host-assumed"]
     assert [one.message for one in told] == ["assumed: nothing is said about broken YAML (`validation.repair`)"]
     json.dumps(broken.as_dict())
-
-
-def test_a_field_makes_a_verdict_rest_on_the_rules_about_fields(world: World) -> None:
-    assert verdict(world, ".kiro/skills/x", "kiro").certainty == "documented"
-    hidden = verdict(world, ".kiro/skills/x", "kiro", disable_model_invocation=True)
-    assert [rule for rule, _ in hidden.assumed] == ["catalog.honours"]
-    unknown = verdict(world, ".agents/skills/x", "goose", zap=1)
-    assert (unknown.ignored, unknown.certainty) == (("zap",), "source")
-    by_the_standard = [verdict(world, ".agents/skills/x", "standard", **fields) for fields in ({}, {"zap": 1})]
-    assert ["catalog.reads" in dict(one.assumed) for one in by_the_standard] == [False, True]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from hosts.asking import metier
 from worlds import World
 
 BODY = "BODY-MARKER\n"
@@ -31,7 +30,8 @@ TEXT = (
     *("", "probe", "/", "/ probe", "/prob x", "/probe-more x", "/probe, x", "/probe/x", "/Probe x", "/unknown x"),
     *(" /probe x", "\n/probe x", "use /probe x", "/skill:", "/skill:absent now", "/skill:PROBE", "/skill: probe"),
     *("please /skill:probe", " /skill:probe", "$PATH costs $5", "$no-such-skill, $ , $$probe, \\$probe, US$probe"),
-    *("$probes, $probe-x, $Probe", "/usr/bin/env is a path"),
+    *("$probes, $probe-x, $Probe", "/usr/bin/env is a path", "${probe}", "$probe_x", "a$probe", "`$`probe", "$5.00"),
+    *("skill://", "skill://none", "xskill://probe", "https://skill://probe", "skill://%ff", "skill:// probe"),
 )
 
 
@@ -50,14 +50,3 @@ def test_a_message_calls_a_skill_in_the_forms_of_its_host_and_is_text_in_all_oth
         assert (called.message, called.ambiguous) == (message if rest is None else rest, ()), message
         if rest is None or host == "remcochat":
             assert (called.loaded, session.activated) == (None, [] if rest is None else ["probe"])
-
-
-@pytest.mark.behaviour("C-060", "K-036", "K-037")
-@pytest.mark.parametrize(("host", "message"), [("codelia", "use $probe"), ("remcochat", "/probe fill it")])
-def test_the_command_line_shows_what_a_message_calls(world: World, host: str, message: str) -> None:
-    world.skill(f"{WHERE[host]}/probe", body=BODY)
-    world.configure(f'profile = "{host}"\nenabled = true\n')
-    called = metier(world, "session", "invoke", message)
-    assert (called["skill"], called["message"]) == ("probe", CALLED[host].get(message, message.removeprefix("/probe ")))
-    text = metier(world, "session", "invoke", "/usr/bin/env and $5", code=1, output=True)
-    assert (text["skill"], text["message"]) == (None, "/usr/bin/env and $5")

@@ -80,15 +80,6 @@ def test_listing_again_without_a_change_opens_no_skill_file(world: World) -> Non
     assert opened(again) == []
 
 
-@pytest.mark.behaviour("N-054")
-def test_a_colon_in_a_plain_value_is_reported_and_the_skill_loads(world: World) -> None:
-    path = world.skill("skills/probe", text="---\nname: probe\ndescription: use this when: x\n---\nBODY\n")
-    answer = metier(world, "session", "call", "Skill", '{"name": "probe"}', "--profile", "mycodeagent")
-    assert answer["data"]["content"].endswith("\n\nBODY\n")
-    (note,) = metier(world, "show", "probe", "--profile", "mycodeagent")["diagnostics"]
-    assert (note["code"], note["severity"], note["path"], note["line"]) == ("yaml-repaired", "warning", str(path), 3)
-
-
 @pytest.mark.behaviour("M-014")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_last_of_equal_names_in_path_order_counts(world: World, reverse: bool) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 from mcp import Client, types
 from starlette.testclient import TestClient
 
-import forking
-from hosts.asking import metier
 from metier.app import App
 from metier.replay import from_store, replay
 from metier.surfaces.mcp.server import McpServer
@@ -111,20 +108,3 @@ def test_in_the_chat_the_model_reads_the_envelope_and_the_person_its_content(pro
     assert "Body 0 for ä." in page
     assert "skills call each other in a cycle: s0 -&gt; s1 -&gt; s0" in page
     assert "params_input" not in page
-
-
-@pytest.mark.system
-@pytest.mark.behaviour("M-052", "M-053", "N-050")
-def test_the_command_line_keeps_the_call_stack_between_processes_and_its_record_replays(project: World) -> None:
-    options = ["--profile", "mycodeagent", "--session", "mine"]
-    assert metier(project, "session", "call", "Skill", json.dumps(CALLS[0]), *options)["status"] == "success"
-    assert metier(project, "session", "call", "Skill", json.dumps(CALLS[1]), *options)["status"] == "success"
-    command = [*forking.METIER, "session", "call", "Skill", json.dumps(CALLS[2])]
-    env = {"HOME": str(project.home)}
-    done = forking.run([*command, *options], cwd=project.project, env=os.environ | env, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["error"] == {
-        "code": "INVALID_PARAM",
-        "message": "skills call each other in a cycle: s0 -> s1 -> s0",
-    }
-    assert metier(project, "replay", "mine", *options[:2])["identical"] is True

@@ -169,9 +169,7 @@ def test_native_and_custom_skills_need_a_description_and_no_others(world: World,
 
 
 @pytest.mark.behaviour("O-020", "O-021", "N-036", "N-037")
-def test_globs_and_always_apply_are_fields_of_this_host_with_their_types_and_all_other_keys_are_kept(
-    world: World,
-) -> None:
+def test_globs_and_always_apply_are_fields_with_types_and_all_other_keys_are_kept(world: World) -> None:
     given: dict[str, Any] = {"globs": ["*.py", "docs/**"], "alwaysApply": True}
     good = world.skill(".omp/skills/good", description="Bound.", body="BODY-MARKER", **given)
     bad = world.skill(".omp/skills/bad", globs="*.py", alwaysApply="yes", custom={"deep": [1, "two", None]})
@@ -216,9 +214,7 @@ def test_a_toggle_removes_its_source_and_level_alone_and_others_are_on_while_any
 def configured(world: World, **settings: Any) -> Any:
     """`metier list` where these settings stand in the user's own file."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in {"customDirectories": [CUSTOM], **settings}.items()]
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text("\n".join(["[skills]", *lines, ""]))
+    world.configure_user("\n".join(["[skills]", *lines, ""]))
     return metier(world, "list", "--profile", "omp")
 
 
@@ -314,9 +310,7 @@ RANKS = [
 @pytest.mark.behaviour("O-005", "O-027", "O-028", "O-029", "O-031")
 @pytest.mark.parametrize(("higher", "lower"), [*pairwise(RANKS)])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_first_by_priority_and_registration_wins_with_a_warning(
-    world: World, higher: str, lower: str, reverse: bool
-) -> None:
+def test_the_first_by_priority_and_order_wins(world: World, higher: str, lower: str, reverse: bool) -> None:
     """The key is the name, and not the folder."""
     written = {
         where: world.skill(f"{where}/x-{where[-8]}", "same") for where in sorted((higher, lower), reverse=reverse)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp import Client, types
 
-from hosts.asking import left, listening, metier
+from hosts.asking import metier
 from metier import SkillNotFound
 from metier.app import App
 from metier.record.store.memory import MemoryStore
@@ -216,7 +216,7 @@ REFUSED = {
     ],
     "link": ["out.md", "out/secret.md", "up.md"],
     "File not found": [
-        *("absent.md", "tables.md", "only-here.md", "only-other.md", "secret.md", "data.json/x", "%252e%252e/x"),
+        *("absent.md", "tables.md", "only-here.md", "only-other.md", "secret.md", "data.json/x", "%252e%252e/x")
     ],
 }
 
@@ -266,30 +266,3 @@ def test_skills_add_no_tools(world: World) -> None:
     opened = session(world)
     opened.invoke("/skill:skill-7")
     assert [tool.as_dict() for tool in opened.tools()] == before
-
-
-@pytest.mark.behaviour("O-060")
-def test_a_skill_runs_nothing_and_alters_no_call(world: World) -> None:
-    mark = world.project / "ran"
-    script = f"#!/bin/sh\ntouch {mark}\n"
-    files = {
-        "scripts/setup.sh": script,
-        "hooks/pre.sh": script,
-        "index.js": script,
-        "__init__.py": f"open({str(mark)!r}, 'w')",
-    }
-    hooks = {"PreToolUse": [{"command": f"touch {mark}", "block": True}]}
-    world.skill(".omp/skills/plain", body="PLAIN")
-    opened = session(world)
-    before = read(opened, "skill://plain")
-    world.skill(".omp/skills/active", body=f"!`touch {mark}`\n", hooks=hooks, allowed_tools="Nothing", files=files)
-    with listening() as heard:
-        opened = session(world)
-        assert "!`touch" in read(opened, "skill://active")["content"]
-        assert script in read(opened, "skill://active/scripts/setup.sh")["content"]
-        opened.invoke("/skill:active go")
-        opened.system_prompt()
-        assert read(opened, "skill://plain") == before
-    assert opened.may_use("Bash")
-    assert left(heard) == []
-    assert not mark.exists()

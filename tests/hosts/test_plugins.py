@@ -5,9 +5,7 @@ The package is the one that the page "Write a profile for your host" builds, blo
 
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +19,7 @@ from starlette.testclient import TestClient
 from metier import ConfigError, Skills
 from metier.app import App
 from metier.authoring import check
-from metier.hosts import formats, profiles
+from metier.hosts import formats
 from metier.record.store import open_store
 from metier.replay import from_store, replay
 from metier.surfaces.mcp.handlers import RESULT_KEY
@@ -88,21 +86,6 @@ def test_python_has_the_host_its_record_replays_and_a_check_knows_it(kitchen: Wo
     assert replay(from_store(store, session.id)).identical
     (verdict,) = check.verdicts(kitchen.project / ".quill/recipes/bread", ["quill"], kitchen.project, kitchen.home)
     assert (verdict.status, verdict.name, verdict.model) == ("offered", "bread", True)
-
-
-@pytest.mark.system
-def test_the_command_line_has_the_host(kitchen: World, site: Path) -> None:
-    def command(*arguments: str) -> Any:
-        paths = os.pathsep.join((str(site), str(Path(profiles.__file__).parents[2])))
-        line = [sys.executable, "-c", "from metier.surfaces.cli import main; main()", *arguments]
-        env = {**os.environ, "HOME": str(kitchen.home), "PYTHONPATH": paths}
-        line += ["--profile", "quill", "--json"]
-        done = subprocess.run(line, cwd=kitchen.project, env=env, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-    assert [skill["name"] for skill in command("list")["skills"]] == ["bread", "secret", "soup"]
-    assert command("session", "call", "use_recipe", json.dumps(CALL)) == RESULT
-    assert "quill" in [one["name"] for one in command("profiles")]
 
 
 def test_formats_that_know_nothing_of_choices_lose_no_skill(kitchen: World, monkeypatch: pytest.MonkeyPatch) -> None:

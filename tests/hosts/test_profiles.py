@@ -31,9 +31,7 @@ def built(name: str) -> Profile:
     return profiles.build(profiles.load(name))
 
 
-def test_a_profile_of_the_users_own_extends_another_or_a_file_and_decides_what_is_found(
-    world: World, write: Any
-) -> None:
+def test_a_profile_of_ones_own_extends_another_and_decides_what_is_found(world: World, write: Any) -> None:
     for name in BUILT_IN:
         profile = built(name)
         assert (profile.name, bool(profile.summary), bool(profile.roots or profile.directories)) == (name, True, True)
@@ -171,9 +169,7 @@ def test_the_desktops_folders_are_used_where_no_home_is_given(world: World, monk
         ("project/.metier/config.toml", "profile = 'nowhere'\n", "there is no profile 'nowhere'"),
     ],
 )  # fmt: skip
-def test_a_broken_configuration_is_exit_code_2_with_file_key_and_line(
-    world: World, where: str, text: str, says: str
-) -> None:
+def test_a_broken_configuration_is_exit_code_2_with_its_place(world: World, where: str, text: str, says: str) -> None:
     file = world.home.parent / where
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

@@ -1,6 +1,5 @@
 """RemcoChat: off until it is switched on, an ordered list of folders, one level each, the first of a name."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from metier import ConfigError, Skills
 from worlds import World
 
 DEFAULTS = ["./.skills", "./.agents/skills", "~/.agents/skills", "~/.remcochat/skills"]
-EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
 
 
 def discover(world: World, **settings: Any) -> Skills:
@@ -19,19 +17,6 @@ def discover(world: World, **settings: Any) -> Skills:
 
 def configure(world: World, text: str) -> None:
     world.configure(f'profile = "remcochat"\n{text}')
-
-
-@pytest.mark.behaviour("K-001")
-def test_skills_are_off_until_the_configuration_switches_them_on(world: World) -> None:
-    world.skill(".skills/probe")
-    section = "[app.skills]\n"
-    off = ("", section, f"{section}max_skills = 5\n", f"{section}enabled = false\n")
-    for text in (*off, f"{section}enabled = true\n"):
-        configure(world, text)
-        listed = metier(world, "list")
-        assert listed["profile"] == "remcochat"
-        assert [skill["name"] for skill in listed["skills"]] == ([] if text in off else ["probe"])
-        assert listed["counts"]["found"] == (0 if text in off else 1)
 
 
 @pytest.mark.behaviour("K-003")
@@ -81,17 +66,6 @@ def test_a_limit_has_its_default_and_out_of_its_range_is_an_error_that_names_the
         assert key in said
         assert "config.toml:4" in said
         configure(world, "")
-
-
-@pytest.mark.behaviour("K-009")
-def test_a_missing_folder_is_skipped_with_one_warning(world: World) -> None:
-    world.skill("second/probe")
-    skills = discover(world, directories=["./first", "./second", "./first", "~/third"])
-    for _ in range(3):
-        assert names(skills) == ["probe"]
-        skills.refresh()
-    missing = [str(world.home / "third"), str(world.project / "first")]
-    assert [(d.path, d.severity) for d in skills.diagnostics] == [(path, "warning") for path in missing]
 
 
 @pytest.mark.behaviour("K-010", "K-011")
@@ -149,12 +123,3 @@ def test_an_unknown_key_is_ignored_with_a_warning(world: World) -> None:
     assert (warning.code, warning.severity) == ("unknown-key", "warning")
     assert "model" in warning.message
     assert "enabled" in warning.message
-
-
-@pytest.mark.behaviour("K-077")
-def test_the_conformance_skill_is_here_with_its_files_and_passes(world: World) -> None:
-    skills = discover(world, directories=[str(EXAMPLES)])
-    skill = skills["skills-system-validation"]
-    assert codes(skills, Path(skill.path)) == []
-    for file in ("SKILL.md", "references/REFERENCE.md", "assets/fixture.json", "scripts/echo.sh"):
-        assert (Path(skill.dir) / file).stat().st_size > 0

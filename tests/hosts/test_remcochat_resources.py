@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import metier
 from metier.session import reading
 from metier.session.session import Session
 from metier.session.tools import ToolResult
@@ -65,9 +64,7 @@ def probe(world: World) -> Path:
 
 
 @pytest.mark.behaviour("K-043", "K-044", "K-049")
-def test_the_tools_take_exactly_the_inputs_of_the_seed_and_an_unknown_name_gives_a_clear_error(
-    world: World, probe: Path
-) -> None:
+def test_the_tools_take_these_inputs_and_an_unknown_name_gives_a_clear_error(world: World, probe: Path) -> None:
     session = chat(world)
     schemas = {tool.name: tool.input_schema for tool in session.tools()}
     for tool, inputs in (("skills.activate", ["name"]), ("skills.readResource", ["name", "path"])):
@@ -106,9 +103,7 @@ def sized(world: World, size: int, letter: str = "x") -> int:
 
 @pytest.mark.behaviour("K-047", "K-055", "K-072", "K-083")
 @pytest.mark.parametrize("over", [0, 1, 5000])
-def test_a_long_skill_or_resource_is_cut_at_the_limit_with_a_notice_of_what_is_left_out(
-    world: World, over: int
-) -> None:
+def test_a_long_skill_or_resource_is_cut_with_a_notice_of_what_is_left_out(world: World, over: int) -> None:
     head = sized(world, LIMIT + over)
     result = told(chat(world, max_skill_md_bytes=LIMIT).call("skills.activate", {"name": "probe"}))
     assert result["truncated"] is (over > 0)
@@ -265,16 +260,3 @@ def test_no_message_or_result_holds_an_absolute_path_of_the_host(world: World, p
     shown = shown.replace(str(probe), "", 2)  # the one that we sent ourselves, as a name
     assert str(world.project) not in shown
     assert str(world.home) not in shown
-
-
-@pytest.mark.behaviour("K-050", "K-054", "K-057")
-def test_the_command_line_gives_the_same_results(world: World, probe: Path) -> None:
-    world.configure('profile = "remcochat"\n[app.skills]\nenabled = true\n')
-    call = ("session", "call", "skills.readResource")
-    seen = metier(world, *call, '{"name": "probe", "path": "references/a.md"}')
-    assert seen == told(read(chat(world), "references/a.md"))
-    failed = metier(world, *call, '{"name": "probe", "path": "nul.bin"}', code=1, output=True)
-    message = "binary files are not supported: nul.bin"
-    assert failed == {"error": {"code": "BINARY_FILE", "message": message}}
-    said = metier(world, "read", "probe", "nul.bin", code=1)
-    assert (message in said, str(world.project) in said) == (True, False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import left, listening, metier
+from hosts.asking import listening, metier
 from metier import Skills
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
@@ -102,9 +102,7 @@ def test_the_prompt_holds_a_json_block_of_names_and_descriptions_only(world: Wor
 
 
 @pytest.mark.behaviour("K-025", "K-026")
-def test_a_body_comes_with_activation_and_a_resource_only_when_asked_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_comes_with_activation_and_a_file_when_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metier.files.beneath._has_openat2", lambda: False)  # so that each open is heard
     world.skill(".skills/probe", body=BODY, files={"references/a.md": "REFERENCE-MARKER"})
     session = chat(world)
@@ -214,17 +212,6 @@ def test_names_outlive_a_restart_in_order_once_each_and_without_bodies(world: Wo
     assert "two, one, three" in prompt
     assert "BODY-MARKER" not in prompt
     assert "two, one, three" not in chat(world).system_prompt()
-
-
-@pytest.mark.behaviour("K-070")
-def test_no_call_of_a_skills_tool_starts_a_process_or_connects(world: World) -> None:
-    world.skill(".skills/probe", body="Run `!touch x` and scripts/x.sh\n", files={"scripts/x.sh": "#!/bin/sh\n:\n"})
-    session = chat(world)
-    with listening() as heard:
-        assert session.call("skills.activate", {"name": "probe"}).ok
-        assert session.call("skills.readResource", {"name": "probe", "path": "scripts/x.sh"}).ok
-        session.call("skill_run", {"name": "probe", "path": "scripts/x.sh"})
-    assert left(heard) == []
 
 
 @pytest.mark.behaviour("K-071")

@@ -72,7 +72,7 @@ def test_a_missing_folder_is_named_once_in_the_list_the_report_the_page_and_the_
     assert sorted(line.split(": ")[0] for line in logged) == sorted(missing)
 
 
-@pytest.mark.behaviour("K-008", "N-109")
+@pytest.mark.behaviour("K-007", "K-008", "N-109")
 def test_the_page_says_that_skills_are_read_once_where_another_host_has_a_button(world: World) -> None:
     world.skill(".skills/probe")
     world.skill(".skills/broken", text="no frontmatter")
@@ -116,3 +116,19 @@ def test_the_listing_names_the_folder_that_a_skill_was_found_in(world: World) ->
     assert seen == {"one": ".skills", "two": "~/.remcochat/skills"}, "a browser is shown no path of the host"
     assert ".skills/one/SKILL.md" in collision
     assert "~/.remcochat/skills/one/SKILL.md" in collision
+
+
+@pytest.mark.behaviour("K-013", "K-021")
+def test_collisions_and_invalid_skills_are_logged_and_listed(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    winner = world.skill(".skills/pdf", description="The one that counts.")
+    loser = world.skill(".agents/skills/pdf", description="The other one.")
+    broken = world.skill(".skills/broken", name="Not_This")
+    configure(world, "[app.skills]\nenabled = true\n")
+    with caplog.at_level(logging.WARNING, "metier"):
+        skills = App(world.project, home=world.home, store="memory:").skills()
+    assert [skill.name for skill in skills] == ["pdf"]
+    assert any(str(winner) in line and str(loser) in line for line in caplog.messages)
+    assert any(str(broken) in line and "name" in line for line in caplog.messages)
+    listed = json.loads(ask(world, "list", "--json").stdout)
+    assert [(s["name"], s["path"], s["shadowed_by"]) for s in listed["shadowed"]] == [("pdf", str(loser), str(winner))]
+    assert {d["path"] for d in listed["diagnostics"] if d["severity"] == "error"} == {str(broken)}

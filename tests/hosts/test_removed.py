@@ -50,9 +50,7 @@ def test_a_setting_that_is_gone_is_a_warning_and_the_rest_of_the_file_holds(worl
 
 @pytest.mark.parametrize("tool", removed("tools"))
 @pytest.mark.parametrize("file", ["config.toml", "permissions.toml"])
-def test_a_rule_about_a_tool_that_is_gone_is_dropped_and_the_others_hold(
-    world: World, run: Run, tool: str, file: str
-) -> None:
+def test_a_rule_about_a_removed_tool_is_dropped_and_others_hold(world: World, run: Run, tool: str, file: str) -> None:
     rules = f'deny = [{{tool = "{tool}"}}, {{tool = "skill_load", skill_name = "one"}}]\n'
     write(world, rules if file == "permissions.toml" else f"[permissions]\n{rules}", file)
     done = run("load", "one")

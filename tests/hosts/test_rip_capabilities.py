@@ -1,6 +1,5 @@
 """rip: the related capabilities that its contract names, as far as they concern skills; docs/rip.md has the rest."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,6 @@ from typing import Any
 import pytest
 
 from calling import Run, caller
-from hosts.asking import left, listening
-from metier.running.sandbox import Outcome
-from metier.running.sandbox.fake import FakeRunner
 from worlds import World
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rip.md"
@@ -62,19 +58,13 @@ SHOWN_BY: list[tuple[str, str, list[str]]] = [
     ('prompt.fields = ["metadata"]', "", ["metadata"]),
     (TWO, "prompt.fields = []", ["metadata", "license"]),
     (f'{TWO}\npermissions.deny = [{{tool = "catalog_field", path = "metadata"}}]', "", ["license"]),
-    (
-        ALL_FIELDS,
-        'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]',
-        ["compatibility", "allowed-tools"],
-    ),
+    (ALL_FIELDS, 'permissions.deny = [{tool = "catalog_field", path = "[lm]*"}]', ["compatibility", "allowed-tools"]),
     ('permissions.profile = "full-auto"', "", []),
 ]
 
 
 @pytest.mark.behaviour("R-016", "N-071", "N-072", "N-086", "N-092")
-def test_the_policy_of_the_user_decides_which_further_fields_a_model_reads_within_the_budget(
-    world: World, run: Run
-) -> None:
+def test_the_users_policy_decides_which_further_fields_a_model_reads(world: World, run: Run) -> None:
     world.skill(f"{SKILLS}/one", **FIELDS, body="BODY OF ONE\n")
     world.skill(f"{SKILLS}/two", body="BODY OF TWO\n")
     for own, projects, shown in SHOWN_BY:
@@ -104,9 +94,7 @@ def test_skills_of_every_configured_folder_are_commands_and_no_other_file_is(wor
 
 
 @pytest.mark.behaviour("N-088")
-def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_where_policy_grants_it(
-    world: World,
-) -> None:
+def test_a_proposed_scope_of_the_context_holds_for_its_turn_where_policy_grants_it(world: World) -> None:
     world.skill(f"{SKILLS}/one", overrides={"context": ["src/**"]})
     skills = world.discover("rip")
     for policy, granted in (({}, {}), ({"allow": [{"tool": "override"}]}, {"context": ["src/**"]})):
@@ -115,26 +103,6 @@ def test_the_scope_that_a_skill_proposes_for_its_context_holds_for_its_turn_wher
         assert session.overrides == granted
         session.invoke("something else")
         assert session.overrides == {}
-
-
-@pytest.mark.behaviour("N-091")
-def test_hooks_of_a_skill_are_kept_in_the_record_and_match_and_run_nothing(world: World) -> None:
-    mark = world.project / "hooked"
-    hooks = {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": f"touch {mark}"}]}]}
-    files = {"a.md": "text", "scripts/x.sh": "#!/bin/sh\n", "hooks/hooks.json": json.dumps(hooks)}
-    world.skill(f"{SKILLS}/one", hooks=hooks, files=files)
-    runner = FakeRunner(default=Outcome(0, "exit", 3, b"", b""))
-    with listening() as heard:
-        session = world.discover("rip").session(policy={"allow": [{"tool": "skill_run"}]}, runner=runner)
-        session.invoke("/skill:one go")
-        session.call("skill_read", {"name": "one", "path": "a.md"})
-        session.call("skill_run", {"name": "one", "script": "scripts/x.sh"})
-        session.end_turn()
-    assert [job.script for job in runner.jobs] == ["scripts/x.sh"]
-    assert set(left(heard)) <= {"socket.gethostname"}  # the record names the process that ran a script
-    assert not mark.exists()
-    (loaded,) = [frame for frame in session.events if frame["type"] == "skill_loaded"]
-    assert loaded["frontmatter"]["hooks"] == hooks
 
 
 @pytest.mark.behaviour("N-083", "N-085")
@@ -153,28 +121,6 @@ def test_a_person_installs_switches_and_replaces_skills_and_a_model_sees_the_res
     assert run("install", str(source), "--yes", "--replace", *rip).code == 0
     assert run("session", "call", "skill_load", '{"name": "report"}', *rip, "--json").json["text"] == "# Second\n"
     assert run("install", "--verify", *rip).code == 0
-
-
-@pytest.mark.behaviour("N-093")
-def test_rules_allow_deny_and_ask_by_tool_skill_and_path_in_the_file_of_the_user(world: World, run: Run) -> None:
-    for name in ("one", "two"):
-        world.skill(f"{SKILLS}/{name}", files={"assets/a.txt": "ASSET", "b.txt": "OTHER"})
-    world.trust()
-    rules = """
-[permissions]
-deny = [{tool = "skill_read", skill_name = "one", path = "assets/*"}]
-ask = [{tool = "skill_read", skill_name = "two", path = "assets/*"}]
-allow = [{tool = "skill_read"}]
-"""
-    write(world.home / ".config/metier/config.toml", rules)
-
-    def said(name: str, path: str) -> str:
-        given = json.dumps({"name": name, "path": path})
-        answer = run("session", "call", "skill_read", given, "--profile", "rip", "--json").json
-        return answer["text"] if answer["ok"] else answer["error"]["code"]
-
-    assert [said("one", "assets/a.txt"), said("one", "b.txt")] == ["ACCESS_DENIED", "OTHER"]
-    assert [said("two", "assets/a.txt"), said("two", "b.txt")] == ["ASSET", "OTHER"], "allow outranks ask"
 
 
 def test_the_page_says_of_every_capability_which_behaviours_there_are() -> None:

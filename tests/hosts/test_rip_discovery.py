@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hosts.asking import left, listening, metier, names
+from hosts.asking import metier, names
 from metier import Skills, limits
 from worlds import World
 
@@ -64,30 +64,6 @@ def test_bodies_are_not_read_and_nothing_of_one_is_kept(world: World, monkeypatc
     assert not any(MARKER.encode() in content for content in cached)
 
 
-@pytest.mark.behaviour("R-003")
-def test_discovery_executes_nothing(world: World) -> None:
-    trap = world.project / "executed"
-    script = f"#!/bin/sh\ntouch {trap}\n"
-    path = world.skill(
-        f"{WORKSPACE}/armed",
-        body=f"!`touch {trap}`\n",
-        hooks={"load": f"touch {trap}"},
-        files={"scripts/run.sh": script, "scripts/setup.py": f"open({str(trap)!r}, 'w')", "SKILL.sh": script},
-    )
-    path.chmod(0o755)
-    (path.parent / "__init__.py").write_text(f"open({str(trap)!r}, 'w')")
-    (path.parent / "conftest.py").write_text(f"open({str(trap)!r}, 'w')")
-    with listening() as heard:
-        skills = discover(world)
-        skills.refresh()
-    assert names(skills) == ["armed"]
-    assert left(heard) == []
-    assert metier(world, "list", "--profile", "rip")["counts"]["loaded"] == 1
-    assert metier(world, "validate", "--profile", "rip", WORKSPACE)["valid"] is True
-    assert metier(world, "show", "armed", "--profile", "rip")["name"] == "armed"
-    assert not trap.exists()
-
-
 @pytest.mark.behaviour("R-005", "R-012")
 def test_the_same_tree_gives_the_same_catalog_in_whatever_order_it_was_made(world: World) -> None:
     paths = ("a/b", "b/a", "c", "d", "a/a", "x/a", "x/y/c")
@@ -117,15 +93,3 @@ def test_unknown_fields_are_kept_with_their_values(world: World) -> None:
     assert skills["probe"].extra == given
     assert skills.errors == ()
     assert metier(world, "show", "probe", "--profile", "rip")["extra"] == given
-
-
-@pytest.mark.behaviour("R-012")
-@pytest.mark.parametrize("order", [["one", "two", "~/three"], ["~/three", "two", "one"]])
-def test_the_first_root_in_the_order_of_precedence_wins(world: World, order: list[str]) -> None:
-    written = {where: world.skill(f"{where}/same") for where in ("two", "one", "~/three")}
-    skills = discover(world, *order)
-    assert [skill.path for skill in skills] == [str(written[order[0]])]
-    assert {e.skill.path for e in skills.shadowed} == {str(written[where]) for where in order[1:]}
-    warnings = {d.path: d.message for d in skills.diagnostics if d.code == "collision" and d.severity == "warning"}
-    assert set(warnings) == {str(written[where]) for where in order[1:]}
-    assert all(str(written[order[0]]) in message for message in warnings.values())

@@ -236,13 +236,3 @@ def test_every_load_leaves_its_frame_and_every_invocation_who_asked_and_with_wha
     refused = frames(session, "skill_resource_refused")
     assert [frame["reason"] for frame in refused] == ["traversal", "absolute", "not-found"]
     assert frames(session, "skill_resource_read") == []
-
-
-def test_arguments_are_not_recorded_where_policy_says_redact(world: World) -> None:
-    session = busy(world, policy={"redact": True})
-    session.load("one", arguments="PRIVATE")
-    session.invoke("/skill:one PRIVATE")
-    session.search("PRIVATE")
-    recorded = json.dumps([frame for frame in session.events if frame["type"] != "session_returned"])
-    assert "PRIVATE" not in recorded
-    assert "[redacted]" in recorded

@@ -72,9 +72,7 @@ def test_after_discovery_no_root_is_walked_again(world: World) -> None:
 
 
 @pytest.mark.behaviour("R-018", "R-020", "R-043", "N-081")
-def test_activation_returns_the_body_and_the_digest_and_references_and_assets_come_by_calls_of_their_own(
-    world: World,
-) -> None:
+def test_activation_returns_body_and_digest_and_other_files_come_by_calls_of_their_own(world: World) -> None:
     path = world.skill(".rip/skills/one", body=BODY, files=FILES)
     session = open_session(world)
     called = session.call("skill_load", {"name": "one"})

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hosts.asking import codes, metier, names
+from hosts.asking import codes, metier
 from worlds import World
 
 HERE, USER = ".agents/skills", "~/.agents/skills"
@@ -32,42 +32,6 @@ def test_the_chain_up_to_the_root_and_the_home_are_searched_and_other_clients_wh
     assert [skill["name"] for skill in listed] == ["mine"]
 
 
-LENIENT: list[tuple[dict[str, Any], str, list[str]]] = [
-    ({}, "probe", []),
-    ({"name": "Other"}, "Other", ["name-invalid", "name-mismatch"]),
-    ({"name": "x" * 65}, "x" * 65, ["name-mismatch", "name-too-long"]),
-    ({"text": "---\ndescription: No name.\n---\n"}, "probe", ["name-missing"]),
-    ({"description": "x" * 1025}, "probe", ["description-too-long"]),
-    ({"compatibility": "x" * 501}, "probe", ["compatibility-length"]),
-    ({"metadata": {"deep": {"er": 1}}}, "probe", ["metadata-values"]),
-    ({"text": "---\nname: probe\ndescription: Use when: always\n---\n"}, "probe", ["yaml-repaired"]),
-    ({"text": "# Title\n---\nname: probe\ndescription: Late.\n---\n"}, "probe", ["fence-repaired"]),
-]
-UNUSABLE: dict[str | bytes, str] = {
-    "---\nname: probe\n---\n": "description-missing",
-    "---\nname: probe\ndescription: '  '\n---\n": "description-missing",
-    "Only a body.\n": "frontmatter-missing",
-    "---\nname: probe\n": "frontmatter-unclosed",
-    b"---\nname: probe\ndescription: \xff\n---\n": "not-utf8",
-    "---\nname: probe\ndescription: a\x00b\n---\n": "nul-byte",
-    "---\nname: ../../evil\ndescription: Leaves.\n---\n": "name-invalid",
-}
-
-
-def test_most_breaches_are_warnings_and_what_cannot_be_used_is_an_error_and_harms_no_other(world: World) -> None:
-    for given, name, said in LENIENT:
-        path = world.skill(f"{HERE}/probe", **given)
-        skills = world.discover()
-        assert (names(skills), skills.errors) == ([name], ())
-        assert sorted(codes(skills, path, "warning")) == said, given
-    world.skill(f"{HERE}/good")
-    for text, code in UNUSABLE.items():
-        path = world.skill(f"{HERE}/probe", text=text)
-        skills = world.discover()
-        assert (names(skills), skills.counts.found, skills.counts.errors) == (["good"], 2, 1)
-        assert code in codes(skills, path, "error")
-
-
 def test_a_skill_says_who_may_call_it(world: World) -> None:
     cases: tuple[tuple[dict[str, Any], tuple[bool, bool, bool]], ...] = (
         ({"disable-model-invocation": True}, (False, True, True)),
@@ -91,24 +55,3 @@ def test_the_nearest_scope_wins_and_the_losers_stay_within_reach(world: World) -
         for loser in order[number + 1 :]:
             assert (codes(skills, loser), skills.at(loser).path) == (["collision"], str(loser))
         winner.unlink()
-
-
-def test_a_listing_accounts_for_every_file(world: World) -> None:
-    world.skill(f"{HERE}/good", license="MIT", colour="green")
-    winner, loser = world.skill(f"{HERE}/same"), world.skill(f"{USER}/same", body="Other.\n")
-    ignored = world.skill(f"{HERE}/build")
-    bad = world.skill(f"{HERE}/bad", text="Nothing.\n")
-    listed = metier(world, "list")
-    assert listed["profile"] == "standard"
-    assert [(r["path"], r["scope"], r["source"], r["exists"], r["count"]) for r in listed["roots"]] == [
-        (f"{world.project}/{HERE}", "repo", "agents", True, 2),
-        (f"{world.home}/.agents/skills", "user", "agents", True, 1),
-    ]
-    good = listed["skills"][0]
-    assert (good["name"], good["license"], good["extra"], good["enabled"]) == ("good", "MIT", {"colour": "green"}, True)
-    assert [(s["path"], s["shadowed_by"]) for s in listed["shadowed"]] == [(str(loser), str(winner))]
-    assert [s["path"] for s in listed["skipped"]] == [str(ignored)]
-    assert [(d["path"], d["code"]) for d in listed["diagnostics"] if d["severity"] == "error"] == [
-        (str(bad), "frontmatter-missing")
-    ]
-    assert listed["counts"] == {"found": 5, "loaded": 2, "shadowed": 1, "skipped": 1, "errors": 1}

@@ -1,6 +1,5 @@
 """The standard: disclose, activate, keep; what a client guide asks of a host, and the extensions people use."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,7 @@ def open_session(world: World, **given: Any) -> Session:
     return world.discover(**{key: given.pop(key) for key in ("settings", "roots") if key in given}).session(**given)
 
 
-def test_a_skill_is_disclosed_by_its_description_and_loaded_with_its_directory_and_the_names_of_its_files(
-    world: World,
-) -> None:
+def test_a_skill_is_disclosed_by_its_description_and_loaded_with_the_names_of_its_files(world: World) -> None:
     path = write(world, description="Fills forms.")
     write(world, "pinned", body="PINNED-BODY")
     (world.project / "AGENTS.md").write_text("INSTRUCTIONS")
@@ -66,32 +63,6 @@ def test_the_names_in_the_schemas_are_those_that_the_model_may_see(world: World)
     assert "enum" not in load.input_schema["properties"]["name"], "an enum of 65 names costs more than it helps"
 
 
-@pytest.mark.parametrize("touched", ["only touched", "edited", "other arguments", "another session"])
-def test_suppression_goes_by_content(world: World, touched: str) -> None:
-    path = write(world, body=BODY + "For $ARGUMENTS")
-    session = open_session(world)
-    session.load("pdf", arguments="a")
-    if touched == "only touched":
-        path.write_bytes(path.read_bytes())
-    elif touched == "edited":
-        path.write_text(path.read_text() + "\nNEW")
-    later = session if touched != "another session" else session.skills.session()
-    again = later.load("pdf", arguments="b" if touched == "other arguments" else "a")
-    assert again.already_loaded is (touched == "only touched")
-    assert ("BODY-MARKER" in again.text) is not again.already_loaded
-    assert ("NEW" in again.text) is (touched == "edited")
-
-
-def test_a_skill_that_was_edited_or_added_is_seen_on_the_next_call(world: World) -> None:
-    path = write(world)
-    session = open_session(world)
-    path.write_text(path.read_text().replace("BODY-MARKER", "SECOND"))
-    assert "SECOND" in session.call("skill_load", {"name": "pdf"}).text
-    write(world, "added", body="THIRD")
-    assert "THIRD" in session.call("skill_load", {"name": "added"}).text
-    assert "added" in session.prompt().names
-
-
 def test_a_resource_is_read_by_name_and_path_or_by_url(world: World) -> None:
     write(world, files={"references/a b%.md": "REFERENCE", "x.txt": "plain"})
     session = open_session(world)
@@ -106,14 +77,6 @@ def test_a_resource_is_read_by_name_and_path_or_by_url(world: World) -> None:
     with pytest.raises(ResourceNotFound) as missing:
         session.read("pdf", "references/b.md")
     assert missing.value.available == ("references/a b%.md", "x.txt")
-    folder = world.project / ".agents/skills/pdf"
-    os.mkfifo(folder / "pipe")
-    (folder / "circle").symlink_to("circle")
-    odd = {"pipe": "not-a-file", "x" * 300: "too-long", "circle": "loop", "references\\a.md": "backslash"}
-    for path, reason in odd.items():
-        with pytest.raises(ResourceError) as refused:
-            session.read("pdf", path)
-        assert refused.value.reason == reason
 
 
 MISTAKES: list[tuple[str, Any, str]] = [

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from calling import Run, caller
-from hosts.asking import metier
 from metier import Skills
 from metier.errors import ConfigError, PolicyDenied
 from metier.hosts import profiles, settings
@@ -95,9 +94,7 @@ def test_an_untrusted_skill_is_not_preloaded_and_takes_no_name_from_a_skill_of_t
     assert "FALSE-MARKER" in skills.session().call("skill_load", {"name": "mine"}).text
 
 
-def test_trust_is_of_the_real_folder_and_of_no_other_and_of_none_where_it_cannot_be_read(
-    both: World, tmp_path: Path
-) -> None:
+def test_trust_is_of_the_real_folder_alone_and_of_none_where_it_cannot_be_read(both: World, tmp_path: Path) -> None:
     both.trust()
     link, other = tmp_path / "link", tmp_path / "project-two"
     link.symlink_to(both.project)
@@ -116,22 +113,6 @@ def test_trust_is_of_the_real_folder_and_of_no_other_and_of_none_where_it_cannot
     skills = both.discover(**REQUIRED)
     assert (skills["theirs"].trusted, skills.profile.catalog.max_skills == 5) == (True, False)
     assert "catalog.max_skills" in str([d.message for d in skills.diagnostics if d.code == "untrusted"])
-
-
-@pytest.mark.system
-def test_the_command_trusts_and_no_longer_trusts_and_others_say_how(both: World) -> None:
-    (config(both) / "config.toml").write_text('[permissions]\ntrust = "required"\n')
-    listed = metier(both, "list")
-    assert {skill["name"]: skill["trusted"] for skill in listed["skills"]} == {"mine": True, "theirs": False}
-    assert "metier trust" in str([d["hint"] for d in metier(both, "doctor")["diagnostics"]])
-    below = both.project / "sub"
-    below.mkdir()
-    said = {"project": str(both.project), "trusted": True, "settings": {}, "changes": []}
-    assert metier(both, "trust", cwd=below) == said
-    assert json.loads((config(both) / "trust.json").read_text())["projects"] == {str(both.project): {}}
-    assert all(skill["trusted"] for skill in metier(both, "list")["skills"])
-    assert metier(both, "trust", str(both.project), "--remove", cwd=both.home)["trusted"] is False
-    assert json.loads((config(both) / "trust.json").read_text())["projects"] == {}
 
 
 WAITING: dict[str, str] = {
@@ -213,9 +194,7 @@ def test_what_is_the_users_alone_no_project_sets(both: World, trusted: bool) -> 
         assert f"{name} does not count, because only the user" in note.message
 
 
-def test_rules_that_deny_and_ask_and_built_in_hosts_need_no_trust_and_name_tools_as_a_trusted_project_does(
-    both: World,
-) -> None:
+def test_rules_that_deny_and_ask_need_no_trust_and_name_tools_as_a_trusted_project_does(both: World) -> None:
     text = 'check.hosts = ["codex"]\n[permissions]\ndeny = [{tool = "skill_read"}]\nask = [{tool = "skill_load"}]\n'
     both.configure(text, trusted=False)
     found = both.discover().settings

@@ -129,9 +129,7 @@ SIMPLE = {
 
 @pytest.mark.behaviour("M-007", "M-054", "N-054", "K-014")
 @pytest.mark.parametrize("host", WHERE)
-def test_frontmatter_is_yaml_between_fences_and_one_host_reads_simple_lines_where_yaml_fails(
-    world: World, host: str
-) -> None:
+def test_frontmatter_is_yaml_and_one_host_reads_simple_lines_where_that_fails(world: World, host: str) -> None:
     for text, description in {**FINE, **SIMPLE}.items():
         path = world.skill(f"{WHERE[host]}/probe", text=text)
         skills = discover(world, host)

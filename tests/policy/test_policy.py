@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.asking import metier
 from metier.catalog.build import Catalog, build_catalog
 from metier.catalog.discover import Found
 from metier.catalog.modes import Modes
@@ -28,7 +27,6 @@ from metier.session.session import Session
 from metier.surfaces.cli import cli
 from metier.values.grants import grant_tools
 from metier.values.skill import Root, Skill
-from people import frames
 from worlds import World
 
 STANDARD = build(load("standard"))
@@ -52,6 +50,7 @@ def printed(text: str) -> Outcome:
 # --- rules ---
 
 
+@pytest.mark.behaviour("N-093")
 @pytest.mark.parametrize("name", list(DEFAULTS))
 @pytest.mark.parametrize(
     ("listed", "verdict"),
@@ -65,9 +64,7 @@ def printed(text: str) -> Outcome:
     ],
 )
 @pytest.mark.parametrize("tool", ["skill_load", "skill_run", "override", "install", "run_network", "Bash"])
-def test_deny_outranks_allow_outranks_ask_in_every_policy(
-    name: str, listed: tuple[str, ...], verdict: str, tool: str
-) -> None:
+def test_deny_outranks_allow_outranks_ask(name: str, listed: tuple[str, ...], verdict: str, tool: str) -> None:
     rules = policy(profile=name, **{key: [{"tool": tool}] for key in listed})
     decision = rules.decide(Request(tool, "any"))
     assert (decision.verdict, decision.rule) == (verdict, Rule(tool))
@@ -91,6 +88,7 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
     assert repr(name) in rules.decide(Request("skill_run")).why
 
 
+@pytest.mark.behaviour("N-093")
 @pytest.mark.parametrize(
     ("rule", "request_", "matches"),
     [
@@ -113,9 +111,7 @@ def test_what_no_rule_covers_follows_the_defaults_and_a_grant_needs_a_rule(name:
         ({"digest": digest_of(b"1")}, {}, False),
     ],
 )
-def test_a_rule_matches_names_paths_and_commands_by_glob(
-    rule: dict[str, str], request_: dict[str, str], matches: bool
-) -> None:
+def test_a_rule_matches_by_globs(rule: dict[str, str], request_: dict[str, str], matches: bool) -> None:
     asked = replace(Request("skill_run"), **request_)
     rules = policy(deny=[{"tool": "skill_run", **rule}], allow=[{"tool": "skill_run"}])
     assert (rules.decide(asked).verdict == "deny") is matches
@@ -166,13 +162,6 @@ def test_a_rule_is_dropped_only_if_no_skill_of_the_host_can_bear_its_name(profil
     assert len(rules.warnings) == (0 if kept else 1)
 
 
-def test_a_skill_with_an_odd_name_can_be_denied_where_the_host_loads_it(world: World) -> None:
-    world.skill(".agents/skills/My_Skill", body="SECRET")
-    session = world.discover().session(policy={"deny": [{"tool": "skill_load", "skill_name": "My_Skill"}]})
-    assert not session.call("skill_load", {"name": "My_Skill"}).ok
-    assert session.prompt().text == ""
-
-
 # --- answers ---
 
 
@@ -189,32 +178,6 @@ def test_a_yes_holds_once_or_for_good(world: World, answer: bool | str, asked: i
     assert [run(session), run(session)] == ["done", "done"]
     assert len(questions) == asked
     assert (questions[0].tool, questions[0].path, questions[0].detail) == ("skill_run", "scripts/x.sh", "#!/bin/sh\n")
-
-
-@pytest.mark.system
-def test_a_remembered_answer_is_added_to_the_users_file_and_holds_in_a_new_process(world: World) -> None:
-    path = world.skill(".agents/skills/one", files=SCRIPT)
-    file = world.home / ".config/metier/permissions.toml"
-    file.parent.mkdir(parents=True)
-    mine = '# my own rules\n[[deny]]  # never\ntool = "skill_load"\nskill_name = "bad"'
-    file.write_text(mine)
-    session = world.discover().session(approve=lambda _: "always", runner=FakeRunner(default=lambda job: printed("x")))
-    run(session)
-    run(session)
-    text = file.read_text()
-    assert text.startswith(mine)
-    assert text.count("[[allow]]") == 1
-    shown = metier(world, "policy", "show")
-    rule = {"tool": "skill_run", "skill_name": "one", "path": "scripts/x.sh", "folder": str(path.parent)}
-    ran = frames(session, "tool_started")[0]
-    assert shown["allow"] == [rule | {"digest": ran["tree"], "given": {"reads": ran["grants"]["folder"]["path"]}}]
-    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}]
-    later = world.discover().session(runner=FakeRunner(default=lambda job: printed("x")))
-    later.load("one")
-    call = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
-    assert later.call(*call).ok
-    (path.parent / "scripts/x.sh").write_text("#!/bin/sh\nother\n")
-    assert not later.call(*call).ok
 
 
 @pytest.mark.parametrize("name", ["größe", 'a"b', "a\x7fb", "\U0001f600", "a\\b"])
@@ -237,28 +200,6 @@ def test_an_answer_never_breaks_a_file_that_says_it_another_way(world: World) ->
     assert file.read_text() == 'allow = [{ tool = "skill_read" }]\n'
 
 
-# --- projects only narrow ---
-
-
-@pytest.mark.system
-def test_a_projects_files_may_deny_and_ask_but_not_allow(world: World) -> None:
-    (world.project / ".metier").mkdir()
-    rules = (
-        '[permissions]\nprofile = "full-auto"\nredact = false\ntools = ["Bash"]\ntrust = "ignore"\n'
-        'allow = [{ tool = "run_network" }, { tool = "skill_run" }]\n'
-        'deny = [{ tool = "skill_load", skill_name = "bad" }]\nask = [{ tool = "skill_read" }]\n'
-    )
-    (world.project / ".metier/config.toml").write_text(rules)
-    (world.project / "pyproject.toml").write_text(rules.replace("[permissions]", "[tool.metier.permissions]"))
-    (world.home / ".config/metier").mkdir(parents=True)
-    (world.home / ".config/metier/config.toml").write_text('[permissions]\nallow = [{ tool = "install" }]\n')
-    shown = metier(world, "policy", "show")
-    assert (shown["profile"], shown["allow"]) == ("default", [{"tool": "install"}])
-    assert shown["deny"] == [{"tool": "skill_load", "skill_name": "bad"}] * 2
-    assert shown["ask"] == [{"tool": "skill_read"}] * 2
-    assert "tools" not in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "verdict", "rule", "code"),
     [
@@ -271,8 +212,7 @@ def test_a_projects_files_may_deny_and_ask_but_not_allow(world: World) -> None:
 def test_explain_says_which_rule_decides(
     world: World, arguments: tuple[str, ...], verdict: str, rule: dict[str, str] | None, code: int
 ) -> None:
-    (world.home / ".config/metier").mkdir(parents=True)
-    (world.home / ".config/metier/config.toml").write_text(
+    world.configure_user(
         '[permissions]\nallow = [{ tool = "skill_run", skill_name = "two" }]\n'
         'deny = [{ tool = "skill_read", path = "*.pem" }]\n'
     )

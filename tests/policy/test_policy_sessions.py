@@ -1,7 +1,5 @@
 """Policy in a session: what is denied is not there, whatever a skill says or proposes."""
 
-from typing import Any
-
 import pytest
 
 from metier import replay
@@ -46,26 +44,6 @@ def test_a_rule_about_one_skill_holds_in_its_window_also_without_a_hint(world: W
 # --- denied means not there ---
 
 
-@pytest.mark.behaviour("R-030")
-@pytest.mark.parametrize("how", ["rule", "read-only", "hint"])
-def test_a_script_of_a_skill_is_refused_like_any_other_call(world: World, how: str) -> None:
-    world.skill(".agents/skills/one", files=SCRIPT, allowed_tools="Read" if how == "hint" else None)
-    rules: dict[str, Any] = {
-        "rule": {"allow": [{"tool": "skill_run"}], "deny": [{"tool": "skill_run", "skill_name": "one"}]},
-        "read-only": {"profile": "read-only"},
-        "hint": {"allow": [{"tool": "skill_run"}]},
-    }[how]
-    runner = ran()
-    session = world.discover().session(policy=rules, approve=lambda _: True, runner=runner)
-    session.call("skill_load", {"name": "one"})
-    result = session.call("skill_run", {"name": "one", "script": "scripts/x.sh"})
-    assert (result.ok, runner.jobs) == (False, [])
-    with pytest.raises(PolicyDenied):
-        session.run("one", "scripts/x.sh")
-    assert runner.jobs == []
-    assert ("skill_run" in [tool.name for tool in session.tools()]) is (how != "read-only")
-
-
 def test_running_a_script_does_not_load_a_skill_that_is_denied(world: World) -> None:
     world.skill(".agents/skills/one", files=SCRIPT)
     rules = {"allow": [{"tool": "skill_run"}], "deny": [{"tool": "skill_load", "skill_name": "one"}]}
@@ -88,16 +66,6 @@ def test_of_two_skills_of_one_name_the_model_knows_only_the_one_that_is_not_deni
     refused = both.call("skill_load", {"name": "twin"})
     assert not refused.ok
     assert not any(str(path) in str(refused.data) for path in (mine, other))
-
-
-@pytest.mark.behaviour("R-034")
-def test_granted_overrides_end_with_the_turn(world: World) -> None:
-    world.skill(".agents/skills/one", model="large", context="fork", agent="writer")
-    session = world.discover().session(policy={"profile": "full-auto"})
-    session.load("one")
-    assert session.overrides == {"model": "large", "context": "fork", "agent": "writer"}
-    session.end_turn()
-    assert session.overrides == {}
 
 
 @pytest.mark.behaviour("R-029")

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from asked import BEFORE, FACTS, IN_DIFF, IN_SCRIPT, REQUEST, missing, regranted, words
+from asked import BEFORE, FACTS, IN_SCRIPT, REQUEST, missing, regranted, words
 from metier import Question, Request
 from metier.policy import question as questions
 from metier.policy.rules import Rule
@@ -16,7 +16,6 @@ from metier.running.grants.folder import FolderGrant
 from metier.running.grants.network import NetworkGrant
 from metier.running.grants.packages import PackagesGrant
 from metier.running.grants.secrets import SecretsGrant
-from metier.running.grants.unsandboxed import UnsandboxedGrant
 from metier.surfaces.chat.items import AskItem, from_frames, to_event
 
 TOOLS = ("skill_run", "skill_load", "skill_read", "mcp_load", "install", "override", "Bash")
@@ -65,11 +64,6 @@ def test_grants_are_said_in_words(grants: tuple[str, ...], files: str, said: str
     assert fact(alone, "Files") == "It sees only its own files and an empty work folder."
 
 
-def test_a_run_without_a_sandbox_has_all_rights_of_the_user() -> None:
-    said = fact(regranted(REQUEST, UnsandboxedGrant(tools=("run_unsandboxed",))), "Sandbox")
-    assert said == "Where no sandbox works, it runs without one, with all rights of the user."
-
-
 def test_only_a_foreign_skill_is_called_untrusted() -> None:
     assert fact(REQUEST, "Trust") == FACTS["trust"]
     assert fact(replace(REQUEST, foreign=False), "Trust") == "It is yours, or belongs to a project that you trust."
@@ -93,16 +87,6 @@ def test_the_rule_of_always_covers_what_the_sentence_says(change: dict[str, obje
     assert "with any arguments" in said
     assert "as long as no file of the skill and no package changes" in said
     assert Rule.covering(REQUEST).matches(replace(REQUEST, **change)) is covered  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_every_question_says_what_always_covers(tool: str) -> None:
-    for folder in ("", "/srv/skills/x"):
-        for digest in ("", "sha256:00"):
-            said = Question.of(Request(tool, "x", "a.md", digest=digest, folder=folder)).always
-            assert (folder or "every skill with the name x") in said
-            assert ("as long as" in said) == bool(digest or tool == "mcp_load")
-            assert "`metier policy revoke` takes it back." in said
 
 
 def test_a_skill_of_a_server_is_named_by_its_server_and_not_by_the_folder_of_a_cache() -> None:
@@ -142,14 +126,6 @@ def test_a_long_line_and_a_long_difference_are_cut_too() -> None:
         assert len(shown.content) <= questions.CHARACTERS
         assert shown.cut.startswith("Not shown: ")
         assert shown.more
-
-
-def test_a_short_script_is_complete() -> None:
-    for script in ("", "x", "x\n", "x\n\n", "\n" * questions.LINES, "x" * questions.CHARACTERS):
-        shown = Question.of(replace(REQUEST, detail=script))
-        assert shown.cut == ""
-        assert not shown.more
-        assert shown.content == script.removesuffix("\n")
 
 
 def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
@@ -257,18 +233,6 @@ def test_every_field_of_a_request_is_in_the_chat_again_after_a_restart() -> None
     assert again.as_dict() == item.as_dict()
 
 
-def test_what_is_redacted_in_the_chat_is_redacted_in_the_question() -> None:
-    event, artifacts = to_event(AskItem.of(replace(REQUEST, before=BEFORE), "why"), lambda text: "[redacted]")
-    kept = str(event.content) + str(artifacts)
-    assert "$(id)" not in kept
-    assert "second" not in kept
-
-
 def test_a_question_of_an_old_chat_is_shown() -> None:
     item = AskItem(tool="skill_run", skill="x", path="scripts/a", command="scripts/a b", digest="sha256:0", why="")
     assert item.as_dict()["question"]["title"] == "Run scripts/a of the skill x?"  # type: ignore[index]
-
-
-def test_the_diff_shows_only_what_changed() -> None:
-    shown = Question.of(replace(REQUEST, before=BEFORE)).content.split("\n")
-    assert [line for line in shown if line[:1] in "+-"] == list(IN_DIFF)

@@ -1,14 +1,12 @@
 """Remembered answers: one file for every session and process, each rule once, taken back at once, never lost."""
 
 import os
-import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-import forking
 from metier.errors import ConfigError
 from metier.hosts.settings import resolve
 from metier.policy.decide import Policy, Request, Rule
@@ -16,52 +14,10 @@ from metier.policy.remembered import RememberedRules
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
-from piping import reading
 from worlds import World
 
 SCRIPT = {"scripts/x.sh": "#!/bin/sh\n"}
 RUN = ("skill_run", {"name": "one", "script": "scripts/x.sh"})
-
-PROCESS = """
-import sys
-from metier.hosts.settings import resolve
-from metier.policy.decide import Policy, Request
-policy = Policy.configured(resolve(sys.argv[1], home=sys.argv[2]))
-print("ready", flush=True)
-for line in sys.stdin:
-    what, name = line.split()
-    if what == "remember":
-        for n in range(20):
-            policy.remember(Request("skill_load", f"{name}-{n}"))
-    print(policy.decide(Request("skill_run", name)).verdict, flush=True)
-"""
-
-
-class Other:
-    """A process of its own with the policy of a world."""
-
-    def __init__(self, world: World) -> None:
-        line = [sys.executable, "-c", PROCESS, str(world.project), str(world.home)]
-        self.process = forking.start(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._lines = reading(self.process.stdout)
-        assert self.hear() == "ready"
-
-    def tell(self, what: str, name: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{what} {name}\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> str:
-        return self._lines.get().strip()
-
-    def verdict(self, name: str) -> str:
-        self.tell("decide", name)
-        return self.hear()
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait() == 0
 
 
 def answers(world: World) -> Path:
@@ -83,18 +39,6 @@ def session(world: World, answer: str = "") -> Session:
     return opened
 
 
-@pytest.mark.system
-def test_an_answer_holds_at_once_in_a_process_that_runs_and_so_does_its_end(world: World) -> None:
-    other = Other(world)
-    assert other.verdict("one") == "ask"
-    Policy.configured(resolve(world.project, home=world.home)).remember(Request("skill_run", "one"))
-    assert other.verdict("one") == "allow"
-    assert other.verdict("two") == "ask"
-    assert remembered(world).revoke() == [Rule("skill_run", "one")]
-    assert other.verdict("one") == "ask"
-    other.end()
-
-
 def test_an_answer_holds_at_once_in_a_session_that_is_open(world: World) -> None:
     world.skill(".agents/skills/one", files=SCRIPT)
     waiting, asking = session(world), session(world, "always")
@@ -105,16 +49,15 @@ def test_an_answer_holds_at_once_in_a_session_that_is_open(world: World) -> None
     assert not waiting.call(*RUN).ok
 
 
-@pytest.mark.system
-def test_equal_answers_of_many_processes_leave_one_rule_each(world: World) -> None:
-    others = [Other(world) for _ in range(4)]
-    for other in others:
-        other.tell("remember", "skill")
-    for other in others:
-        assert other.hear() == "ask"
-        other.end()
-    text = answers(world).read_text()
-    assert text.count("[[allow]]") == 20
+def test_equal_answers_that_are_given_at_once_leave_one_rule_each(world: World) -> None:
+    def remember(_: int) -> None:
+        policy = Policy.configured(resolve(world.project, home=world.home))
+        for number in range(20):
+            policy.remember(Request("skill_load", f"skill-{number}"))
+
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(remember, range(4)))
+    assert answers(world).read_text().count("[[allow]]") == 20
     assert {rule.skill_name for rule in remembered(world).current().allow} == {f"skill-{n}" for n in range(20)}
 
 
@@ -149,17 +92,6 @@ def test_a_skill_that_the_file_denies_by_now_is_gone_from_an_open_session(world:
     assert not opened.call("skill_load", {"name": "one"}).ok
     answers(world).unlink()
     assert "one" in opened.prompt().text
-
-
-def test_an_unchanged_file_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = answers(world)
-    file.write_text('[[allow]]\ntool = "skill_run"\n')
-    os.utime(file, (1, 1))
-    policy = Policy.configured(resolve(world.project, home=world.home))
-    first = policy.as_dict()
-    monkeypatch.setattr("metier.policy.remembered.read_regular", lambda *_: pytest.fail("it was read again"))
-    assert policy.decide(Request("skill_run")).verdict == "allow"
-    assert policy.as_dict() == first
 
 
 @pytest.mark.parametrize(

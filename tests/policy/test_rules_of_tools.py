@@ -62,15 +62,14 @@ def library(world: World) -> World:
 
 
 def configure(world: World, profile: str, rules: str) -> None:
-    file = world.home / ".config/metier/config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'profile = "{profile}"\nenabled = true\n[permissions]\n{rules}\n')
+    world.configure_user(f'profile = "{profile}"\nenabled = true\n[permissions]\n{rules}\n')
 
 
 def with_ref(fields: Mapping[str, str], ref: str) -> dict[str, str]:
     return {key: ref if value == "REF" else value for key, value in fields.items()}
 
 
+@pytest.mark.behaviour("N-026")
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_rule_about_a_tool_holds(library: World, run: Run, profile: str, surface: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from metier.errors import ConfigError, PolicyDenied
-from metier.policy.decide import Policy, Request
+from metier.policy.decide import Policy
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
 from metier.running.sandbox import Outcome
@@ -42,11 +42,7 @@ def test_what_a_person_names_is_its_own_yes_and_a_rule_still_denies_it(world: Wo
 
 @pytest.mark.parametrize(
     ("unasked", "allowed"),
-    [
-        ("refuse", []),
-        ("loads", ["skill_load", "skill_read"]),
-        ("allow", ["skill_load", "skill_read", "skill_run"]),
-    ],
+    [("refuse", []), ("loads", ["skill_load", "skill_read"]), ("allow", ["skill_load", "skill_read", "skill_run"])],
 )
 def test_a_models_call_follows_the_setting(world: World, unasked: str, allowed: list[str]) -> None:
     store = MemoryStore()
@@ -64,35 +60,16 @@ def test_a_refused_model_is_told_the_rule_that_would_allow_it_and_that_rule_does
     assert not refused.ok
     assert "nobody can be asked here" in refused.text
     rule = refused.text.partition("allow = [")[2].partition("]")[0]
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
     asks = ", ".join(f'{{ tool = "{one}" }}' for one in CALLS)
-    config.write_text(f"[permissions]\nask = [{asks}]\nallow = [{rule}]\n")
+    world.configure_user(f"[permissions]\nask = [{asks}]\nallow = [{rule}]\n")
     after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))
     after.load("one")
     assert [one for one, call in CALLS.items() if after.call(*call).ok] == [tool]
 
 
-def test_it_is_the_same_before_and_after_the_first_answer_for_good(world: World) -> None:
-    world.skill(".agents/skills/two")
-    for profile in ("codelia", "gemini-cli"):
-        skills = world.discover(profile)
-        name = skills.profile.tools.load
-        before = skills.session().call(name, {"name": "two"}).ok
-        skills.session(approve=lambda _: "always").policy.remember(Request("skill_load", "other"))
-        assert skills.session().call(name, {"name": "two"}).ok is before, profile
-
-
 def test_a_wrong_value_is_a_configuration_error(world: World) -> None:
     with pytest.raises(ConfigError, match=r"permissions\.unasked cannot be 'maybe'"):
         Policy.from_settings({"unasked": "maybe"}, world.discover().profile)
-
-
-def test_a_project_cannot_set_it(world: World) -> None:
-    config = world.project / ".metier/config.toml"
-    config.parent.mkdir()
-    config.write_text('[permissions]\nunasked = "allow"\n[policy]\nunasked = "allow"\n')
-    assert Policy.configured(world.discover().settings).unasked == "refuse"
 
 
 def test_a_call_that_a_rule_or_the_default_denies_says_how_to_lift_that(world: World) -> None:
@@ -104,9 +81,7 @@ def test_a_call_that_a_rule_or_the_default_denies_says_how_to_lift_that(world: W
         session.load("one")
         told = session.call(*CALLS["skill_run"]).text
         rule = told.partition("allow = [")[2].partition("]")[0]
-        config = world.home / ".config/metier/config.toml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(
+        world.configure_user(
             "[permissions]\n" + "".join(f'{k} = "{v}"\n' for k, v in policy.items()) + f"allow = [{rule}]"
         )
         after = world.discover().session(runner=FakeRunner(default=Outcome(0, "exit", 1)))

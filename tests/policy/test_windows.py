@@ -2,16 +2,10 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
-import anyio
 import pytest
-from mcp import Client
-from starlette.testclient import TestClient
 
-from lives import Lives
-from mcp_requests import ask
 from metier import replay
 from metier.app import App
 from metier.errors import InvalidSkill, PolicyDenied
@@ -19,9 +13,6 @@ from metier.record.store.memory import MemoryStore
 from metier.running.sandbox import Outcome
 from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
-from metier.surfaces.mcp.server import McpServer
-from metier.surfaces.rpc import Dispatcher
-from metier.surfaces.web.api import build
 from people import frames
 from worlds import World
 
@@ -45,94 +36,33 @@ def reading(world: World) -> World:
     return world
 
 
-# --- the same over Python, JSON-RPC and HTTP ---
-
-Ask = Callable[..., Any]
-
-
-def over_python(made: App) -> Ask:
+def test_a_window_is_enforced_where_tools_are_called(reading: World) -> None:
+    """The same on every surface is shown by `tests/test_parity.py`."""
+    made = app(reading)
     session = made.session("s")
 
-    def ask(operation: str, **given: Any) -> Any:
-        if operation == "may_use":
-            return session.may_use(**given)
-        if operation == "call":
-            return session.call(given["tool"], given["args"]).as_dict()
-        return getattr(session, operation)(**given)
+    def run(name: str) -> str:
+        return session.call("skill_run", {"name": name, "script": "scripts/x.sh"}).text
 
-    return ask
-
-
-def over_rpc(made: App) -> Ask:
-    client = Dispatcher(made)
-
-    def ask(operation: str, **given: Any) -> Any:
-        message = {"jsonrpc": "2.0", "id": 1, "method": f"session.{operation}", "params": {"session_id": "s", **given}}
-        answer = json.loads(client.handle(json.dumps(message)) or "")
-        assert "result" in answer, answer
-        return answer["result"]["allowed"] if operation == "may_use" else answer["result"]
-
-    made.session("s")
-    return ask
-
-
-def over_http(made: App) -> Ask:
-    made.session("s")
-    client = TestClient(build(made, watch=False), base_url="http://localhost")
-
-    def ask(operation: str, **given: Any) -> Any:
-        answer = client.post(f"/api/sessions/s/{operation}", json=given)
-        assert answer.status_code == 200, answer.text
-        if operation == "call":
-            return answer.json()["result"]
-        return answer.json()["allowed"] if operation == "may_use" else answer.json()
-
-    return ask
-
-
-@pytest.mark.parametrize("surface", [over_python, over_rpc, over_http])
-def test_a_window_is_enforced_where_tools_are_called(reading: World, surface: Callable[[App], Ask]) -> None:
-    made = app(reading)
-    ask = surface(made)
-
-    def call(tool: str, **arguments: Any) -> Any:
-        return ask("call", tool=tool, args=arguments)
-
-    skill_tools = ("skill_search", "skill_load", "skill_read", "skill_output")
     for name in ("runner", "open"):
-        call("skill_load", name=name)
-    assert call("skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
-    assert ask("may_use", tool="skill_run")
-    call("skill_load", name="reader")
+        session.load(name)
+    assert (run("runner"), session.may_use("skill_run")) == ("ran", True)
+    session.call("skill_load", {"name": "reader"})
     for name in ("runner", "open", "reader"):
-        refused = call("skill_run", name=name, script="scripts/x.sh")
-        assert not refused.get("ok", False)
-        said = json.dumps(refused)
-        assert "allowed-tools" in said
-        assert "ran" not in refused.get("stdout", "")
-        if name != "reader":
-            assert "the skill reader is active" in said
-    assert [ask("may_use", tool=tool) for tool in ("Read", "Bash", "Write", "skill_run")] == [True, *[False] * 3]
-    assert all(ask("may_use", tool=tool) for tool in skill_tools)
-    assert call("skill_read", name="runner", path="a.md")["text"] == "of the runner"
-    assert call("skill_search", query="runner")["ok"]
-    assert call("skill_load", name="runner")["ok"]
-    ask("end_turn")
-    assert ask("may_use", tool="Bash")
-    assert ask("may_use", tool="skill_run")
-    assert call("skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
-    record = replay.from_store(made.store, "s")
-    assert replay.replay(record).differences == []
-    made.close()
-
-
-def test_a_person_is_held_by_a_window_and_the_next_message_ends_it(reading: World) -> None:
-    session = app(reading).session("s")
-    session.load("reader")
-    with pytest.raises(PolicyDenied, match="the skill reader is active"):
+        refused = run(name)
+        assert ("allowed-tools" in refused, refused.startswith("ran")) == (True, False), name
+        assert name == "reader" or "the skill reader is active" in refused
+    assert [session.may_use(tool) for tool in ("Read", "Bash", "Write", "skill_run")] == [True, *[False] * 3]
+    assert all(session.may_use(tool) for tool in ("skill_search", "skill_load", "skill_read", "skill_output"))
+    assert session.call("skill_read", {"name": "runner", "path": "a.md"}).text == "of the runner"
+    assert session.call("skill_search", {"query": "runner"}).ok
+    assert session.call("skill_load", {"name": "runner"}).ok
+    with pytest.raises(PolicyDenied, match="the skill reader is active"):  # a person is held by it, too
         session.run("runner", "scripts/x.sh")
     session.invoke("and now run it")
-    assert session.run("runner", "scripts/x.sh").stdout == "ran\n"
+    assert (session.may_use("Bash"), session.may_use("skill_run"), run("runner")) == (True, True, "ran")
+    assert replay.replay(replay.from_store(made.store, "s")).differences == []
+    made.close()
 
 
 def test_a_command_is_held_against_every_open_window(reading: World) -> None:
@@ -148,37 +78,11 @@ def test_a_command_is_held_against_every_open_window(reading: World) -> None:
     assert not session.may_use("skill_run", "scripts/x.sh safe")
 
 
-def test_what_policy_denies_stays_denied_for_skills_themselves(reading: World) -> None:
-    skills = reading.discover()
-    session = skills.session(policy={"deny": [{"tool": "skill_read"}, {"tool": "Read"}]})
-    session.load("reader")
-    assert not session.may_use("skill_read")
-    assert not session.may_use("Read")
-    assert session.may_use("skill_load")
-
-
 def test_a_host_that_does_not_enforce_hints_has_no_window(world: World) -> None:
     world.skill(".claude/skills/reader", allowed_tools="Read", files=SCRIPT)
     session = world.discover("claude-code").session(store=MemoryStore())
     session.load("reader")
     assert session.may_use("Bash")
-
-
-@pytest.mark.system
-def test_a_window_holds_in_another_process(reading: World, tmp_path: Path) -> None:
-    lives = Lives(reading, f"sqlite://{tmp_path}/trail.db")
-    lives.permissions('[permissions]\nallow = [{tool = "skill_run"}, {tool = "run_unsandboxed"}]\n')
-    lives.run("load", "reader", "--session", "s")
-    lives.run("session", "may-use", "Bash", "--session", "s", code=3)
-    with lives.rpc() as second:
-        second.tool("s", "skill_load", name="runner")
-        refused = second.tool("s", "skill_run", name="runner", script="scripts/x.sh")
-        assert "the skill reader is active" in json.dumps(refused)
-        assert not second.call("session.may_use", session_id="s", tool="skill_run")["allowed"]
-        assert second.call("session.may_use", session_id="s", tool="skill_read")["allowed"]
-        lives.run("session", "end-turn", "--session", "s")
-        assert second.tool("s", "skill_run", name="runner", script="scripts/x.sh")["stdout"] == "ran\n"
-    lives.replayed("s")
 
 
 # --- every command in a line must be covered ---
@@ -327,36 +231,6 @@ def test_a_list_of_the_hosts_tools_says_nothing_about_skills(reading: World) -> 
     assert session.run("runner", "scripts/x.sh").exit_code == 0, "what may_use says is what happens"
 
 
-def test_reading_a_skill_file_as_an_mcp_resource_activates_the_skill(reading: World) -> None:
-    made = app(reading)
-
-    async def check() -> None:
-        with anyio.fail_after(60):
-            async with Client(McpServer(made, watch=False), mode="legacy", cache=None) as client:
-                await client.call_tool("skill_load", {"name": "runner"})
-                await client.read_resource("skill://reader/a.md")
-                run = {"name": "runner", "script": "scripts/x.sh"}
-                assert not (await client.call_tool("skill_run", run)).is_error
-                await client.read_resource("skill://reader/SKILL.md")
-                refused = await client.call_tool("skill_run", run)
-                assert refused.is_error
-                assert "the skill reader is active" in str(refused.content)
-                tools = ("skill_run", "Bash", "Read", "skill_load")
-                usable = {tool: (await ask(client, "metier/may_use", tool=tool))["allowed"] for tool in tools}
-                assert usable == {"skill_run": False, "Bash": False, "Read": True, "skill_load": True}
-
-    anyio.run(check)
-    (summary,) = made.store.sessions()
-    frames = made.store.read(summary.id)
-    assert [(f["name"], f["window"]) for f in frames if f["type"] == "skill_loaded"] == [
-        ("runner", []),
-        ("reader", ["Read"]),
-    ]
-    assert [(f["name"], f["mode"]) for f in frames if f["type"] == "skill_invoked"][-1] == ("reader", "auto")
-    assert replay.replay(replay.from_store(made.store, summary.id)).differences == []
-    made.close()
-
-
 def test_a_skill_file_that_was_read_is_given_again_by_its_ref_and_each_time_whole(world: World) -> None:
     world.skill(f"{SKILLS}/reader", body="# The body\n")
     session, store = active(world)
@@ -402,9 +276,7 @@ INVALID = {
 @pytest.mark.parametrize("noticed", [False, True], ids=["before the next scan", "after a scan"])
 @pytest.mark.parametrize("text", INVALID)
 @pytest.mark.parametrize("way", ["load", *WAYS])
-def test_a_file_that_is_invalid_by_now_says_so_and_activates_nothing(
-    world: World, way: str, text: str, noticed: bool
-) -> None:
+def test_a_file_that_is_invalid_by_now_activates_nothing(world: World, way: str, text: str, noticed: bool) -> None:
     place = world.skill(f"{SKILLS}/reader", body="# Old\n", allowed_tools="Bash", model="old")
     session, store = active(world)
     place.write_text(INVALID[text])

@@ -1,6 +1,5 @@
 """The index of a large catalog: the first answer comes from names and descriptions, the index follows."""
 
-import os
 import subprocess
 import sys
 import time
@@ -8,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from metier import SearchResult, Skills, limits, replay
+from metier import SearchResult, limits, replay
 from metier.record.store.memory import MemoryStore
 from metier.search import background, finder
-from metier.search.finder import Finder
 from metier.search.index import TextIndex
 from metier.search.quick import QuickSearch
 from metier.values.skill import Root, Skill
@@ -67,9 +65,7 @@ def test_names_and_descriptions_answer_at_once_and_bodies_and_references_follow(
 
 
 @pytest.mark.system
-def test_what_was_built_in_the_background_answers_like_what_was_built_at_once(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_built_in_the_background_answers_as_ever(large: World, monkeypatch: pytest.MonkeyPatch) -> None:
     skills = large.discover()
     skills.search("okapi herds")
     assert skills.wait_for_index(PATIENCE)
@@ -115,24 +111,8 @@ def test_two_processes_start_one_build_and_it_is_finished_after_both_have_ended(
 
 
 @pytest.mark.system
-def test_while_an_index_is_built_no_other_build_is_started(tmp_path: Path) -> None:
-    folder = str(tmp_path)
-    lock = background._locked(folder)
-    assert lock is not None
-    assert background.is_running(folder)
-    assert background.start(folder, []) is None
-    os.close(lock)
-    assert not background.is_running(folder)
-    build = background.start(folder, [])
-    assert build is not None
-    assert build.wait(PATIENCE)
-
-
-@pytest.mark.system
 @pytest.mark.parametrize("how", ["killed", "no interpreter"])
-def test_a_build_without_processes_is_made_up_for_in_this_one(
-    large: World, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_dies_is_made_up_for_here(large: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if how == "killed":
         monkeypatch.setattr(background, "_CODE", "import os; os.kill(os.getpid(), 9)  # {path!r}")
     else:
@@ -141,18 +121,6 @@ def test_a_build_without_processes_is_made_up_for_in_this_one(
     assert names(skills.search("feed the okapi"))[0] == "okapi"
     assert skills.wait_for_index(PATIENCE)
     assert names(skills.search("fresh zucchini")) == ["okapi"]
-
-
-@pytest.mark.system
-def test_where_no_index_can_be_built_names_and_descriptions_still_answer(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background, "_CODE", "import os; os.kill(os.getpid(), 9)  # {path!r}")
-    monkeypatch.setattr(background, "do", lambda *_: None)
-    skills = large.discover()
-    skills.search("okapi")
-    assert skills.wait_for_index(PATIENCE)
-    assert names(skills.search("feed the okapi"))[0] == "okapi"
 
 
 @pytest.mark.system
@@ -170,9 +138,7 @@ def test_a_few_changed_skills_of_a_large_catalog_are_read_at_once(large: World) 
 
 
 @pytest.mark.system
-def test_a_changed_reference_of_a_large_catalog_is_found_after_a_check(
-    large: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_reference_is_found_after_a_check(large: World, monkeypatch: pytest.MonkeyPatch) -> None:
     skills = large.discover()
     skills.search("okapi")
     assert skills.wait_for_index(PATIENCE)
@@ -245,10 +211,7 @@ def test_words_of_names_and_descriptions_are_found_by_their_stems(query: str, ex
 def test_a_name_counts_more_than_a_description_and_a_rare_word_more_than_a_common_one() -> None:
     long = "Reads paper of any kind, of any size, of any weight and of any colour."
     skills = quick(**{"invoice-reader": long}, letters="Writes an invoice.", paper="Folds paper.")
-    assert [one.key.split("/")[2] for one in skills.search("my invoice", 5, anything)] == [
-        "invoice-reader",
-        "letters",
-    ]
+    assert [one.key.split("/")[2] for one in skills.search("my invoice", 5, anything)] == ["invoice-reader", "letters"]
     assert skills.search("invoice paper", 1, anything)[0].key.split("/")[2] == "invoice-reader"
     assert skills.search("invoice", 5, {"/s/letters/SKILL.md"}.__contains__)[0].key == "/s/letters/SKILL.md"
 
@@ -259,15 +222,6 @@ def test_an_index_in_memory_of_a_large_catalog_is_built_in_the_background_too(la
     assert skills.search("okapi").indexing is not None
     assert skills.wait_for_index(PATIENCE)
     assert names(skills.search("fresh zucchini")) == ["okapi"]
-
-
-def test_a_finder_that_waits_gives_up_after_its_time(large: World) -> None:
-    catalog = Skills.discover(large.project, home=large.home, env={})
-    waiting = Finder("")
-    waiting.sync(catalog)
-    lock = background._locked(waiting._folder)
-    assert lock is not None  # as if another process were building
-    assert waiting.wait(0.0) is False
 
 
 def test_common_words_still_decide_between_what_rare_words_find_and_find_what_else_is_allowed() -> None:

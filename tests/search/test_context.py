@@ -65,8 +65,3 @@ def test_models_hosts_and_people_give_a_context_and_a_replay_is_the_same(
     run = caller(world, capsys, monkeypatch)
     shown = run("search", "write unit tests", "--context", "python", "--json").json
     assert shown["results"][0]["skill"]["name"] == "b-pytest"
-
-
-def test_a_host_that_counts_words_takes_no_context(world: World, shelf: Skills) -> None:
-    tools = {tool.name: tool.input_schema["properties"] for tool in world.discover(profile="codelia").session().tools()}
-    assert "context" not in tools["skill_search"]

@@ -1,10 +1,7 @@
 """Skills that are shadowed by others of their name, and copies of one skill: found, and told apart."""
 
-import json
-
 import pytest
 
-from calling import caller
 from metier import Skills
 from worlds import World
 
@@ -45,17 +42,6 @@ def test_a_model_loads_a_shadowed_skill_by_the_path_that_its_search_gives(shelf:
     assert session.call("skill_load", {"path": path}).ok
     denied = shelf.discover().session(policy={"deny": [{"tool": "skill_load", "path": path}]})
     assert denied.call("skill_search", {"query": "a map of zebras"}).data["results"] == []
-
-
-def test_the_command_says_by_whom_a_skill_is_shadowed(
-    shelf: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = caller(shelf, capsys, monkeypatch)
-    winner = str(shelf.project / SKILLS / "forms" / "SKILL.md")
-    assert f"shadowed by {winner}" in run("search", "a map of zebras").out
-    assert winner in run("search", "a map of zebras", "--explain").out
-    (hit,) = json.loads(run("search", "a map of zebras", "--json").out)["results"]
-    assert hit["shadowed_by"] == winner
 
 
 def test_copies_are_one_hit_that_says_how_many_there_are(world: World) -> None:

@@ -1,7 +1,6 @@
 """The search index of a catalog: read once, kept on disk, brought up to date, and in memory if the disk fails."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import pytest
 from limited import open_folder as open_folder  # a fixture
 from limited import run_as_nobody
 from metier import Skills
-from metier.search import Ranker, reading
+from metier.search import Ranker
 from metier.search import finder as module
 from metier.search.documents import FORMAT
 from metier.search.finder import Finder
@@ -71,32 +70,6 @@ def test_every_skill_is_read_once_and_then_only_what_changed(world: World, shelf
     assert names(finder, "write letters") == ["letters"]
 
 
-@pytest.mark.system
-def test_another_process_finds_the_index_and_reads_nothing(world: World, shelf: Skills, folder: str) -> None:
-    assert Finder(folder).sync(shelf) == 3
-    code = (
-        "import sys\nfrom metier import Skills\nfrom metier.search.finder import Finder\n"
-        "skills = Skills.discover(sys.argv[1], home=sys.argv[2])\nfinder = Finder(sys.argv[3])\n"
-        "print(finder.sync(skills), [hit.skill.name for hit in finder.search('zebra', 5, lambda _: True, '/')])\n"
-    )
-    command = [sys.executable, "-c", code, str(world.project), str(world.home), folder]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0 ['invoices']\n"
-
-
-def test_nothing_of_a_skill_is_read_when_its_index_is_current(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Finder(folder).sync(shelf)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a SKILL.md was read")
-
-    monkeypatch.setattr(reading, "read_file", refuse)
-    finder = Finder(folder)
-    finder.sync(shelf)
-    assert names(finder, "zebra") == ["invoices"]
-
-
 def test_a_removed_skill_vanishes_and_so_does_one_that_is_no_longer_given(shelf: Skills, folder: str) -> None:
     finder = Finder(folder)
     finder.sync(shelf)
@@ -106,9 +79,7 @@ def test_a_removed_skill_vanishes_and_so_does_one_that_is_no_longer_given(shelf:
     assert len(TextIndex.open(folder).stamps()) == 2
 
 
-def test_a_body_is_read_to_a_bound_and_a_missing_one_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_is_read_to_a_bound_and_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.limits, "INDEXED_BYTES", 200)
     path = write_skill(tmp_path / "long", body="early " + "x " * 200 + "late")
     whole, gone = indexed_skills([(source(path), []), (source(str(tmp_path / "gone" / "SKILL.md")), [])])
@@ -130,31 +101,10 @@ def test_keywords_are_taken_from_wherever_a_frontmatter_has_them() -> None:
     assert "triggers" in KEYWORD_FIELDS
 
 
-def test_progress_is_told_while_skills_are_read() -> None:
-    told: list[int] = []
-    Finder("").sync([skill(f"/s/s{at}/SKILL.md") for at in range(450)], told.append)
-    assert told == [0, 200, 400]
-
-
 # --- trouble with the folder ---
 
 
-@pytest.mark.parametrize("damage", ["meta.json", ".idx", ".term", ".store"])
-def test_a_damaged_index_is_made_anew(shelf: Skills, folder: str, damage: str) -> None:
-    Finder(folder).sync(shelf)
-    for place, _, files in os.walk(folder):
-        for file in files:
-            if file.endswith(damage):
-                Path(place, file).write_bytes(b"garbage")
-    finder = Finder(folder)
-    finder.sync(shelf)
-    assert names(finder, "zebra") == ["invoices"]
-    assert names(finder, "draw charts") == ["charts"]
-
-
-def test_an_index_that_breaks_while_it_is_used_is_made_anew_in_memory(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_breaks_while_it_is_used_is_made_anew_in_memory(shelf: Skills, folder: str) -> None:
     finder = Finder(folder)
     finder.sync(shelf)
 
@@ -182,9 +132,7 @@ def test_while_somebody_else_writes_what_is_there_is_searched(
     assert names(finder, "zebra") == ["invoices"]
 
 
-def test_another_version_of_the_format_is_made_beside_the_old_one(
-    shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_format_is_made_beside_the_old_one(shelf: Skills, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Finder(folder).sync(shelf)
     monkeypatch.setattr("metier.search.index.FORMAT", FORMAT + 1)
     finder = Finder(folder)
@@ -254,78 +202,7 @@ def test_on_a_full_disk_search_works_in_memory(tmp_path: Path, kind: str) -> Non
     assert (done.returncode, done.stdout) == (0, "151 ['invoices'] memory\n"), done.stderr
 
 
-@pytest.mark.system
-def test_a_process_that_is_killed_while_it_indexes_is_made_up_for_by_the_next(shelf: Skills, folder: str) -> None:
-    Finder(folder).sync([one for one in shelf if one.name != "invoices"])
-    code = (
-        "import os, signal, sys\nfrom metier import Skills\nimport metier.search.finder as f\n"
-        "import metier.search.reading as r\nskills = Skills.discover(sys.argv[1], home=sys.argv[1])\n"
-        "r.read_file = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\nf.Finder(sys.argv[2]).sync(skills)\n"
-    )
-    project = shelf.settings.place.cwd
-    done = subprocess.run([sys.executable, "-c", code, project, folder], check=False)
-    assert done.returncode == -signal.SIGKILL
-    finder = Finder(folder)
-    assert finder.sync(shelf) == 1
-    assert names(finder, "zebra") == ["invoices"]
-
-
 # --- a ranker of one's own ---
-
-
-class Synonyms:
-    """Knows that a bill is an invoice, and nothing else."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.asked: list[str] = []
-
-    def rank(self, query: str, limit: int) -> list[tuple[str, float]]:
-        self.asked.append(query)
-        return [(self.path, 7.5)] if "bill" in query else []
-
-
-@pytest.fixture
-def synonyms(shelf: Skills) -> Synonyms:
-    return Synonyms(shelf["invoices"].path)
-
-
-def ranked(shelf: Sequence[Skill] | Skills, ranker: Synonyms, weight: float = 1.0) -> Finder:
-    finder = Finder("", [(weight, ranker)])
-    finder.sync(shelf)
-    return finder
-
-
-def test_a_ranker_finds_what_no_word_finds(shelf: Skills, synonyms: Synonyms) -> None:
-    assert names(ranked(shelf, synonyms), "pay a bill") == ["invoices"]
-    assert synonyms.asked == ["pay a bill"]
-    assert names(Finder(""), "pay a bill") == []
-
-
-def test_a_ranker_that_lists_nothing_leaves_the_words_as_they_are(shelf: Skills, synonyms: Synonyms) -> None:
-    plain = Finder("")
-    plain.sync(shelf)
-    for query in ("draw charts", "zebra", "what is the weather"):
-        blended = ranked(shelf, synonyms).search(query, 5, everything, "/")
-        assert blended == plain.search(query, 5, everything, "/")
-
-
-def test_words_and_a_ranker_are_blended_by_weight(shelf: Skills, synonyms: Synonyms) -> None:
-    query = "draw charts of a bill"
-    assert names(ranked(shelf, synonyms, 0.2), query)[0] == "charts"
-    assert names(ranked(shelf, synonyms, 5.0), query)[0] == "invoices"
-
-
-def test_an_exact_name_stays_before_whatever_a_ranker_says(shelf: Skills, synonyms: Synonyms) -> None:
-    bill = skill("/s/bill/SKILL.md")
-    assert names(ranked([*shelf, bill], synonyms, 100.0), "bill") == ["bill", "invoices"]
-
-
-def test_a_ranker_cannot_bring_in_what_is_not_allowed_or_not_there(shelf: Skills, synonyms: Synonyms) -> None:
-    finder = ranked(shelf, synonyms)
-    assert finder.search("bill", 5, lambda one: one.name != "invoices", "/") == []
-    finder.sync([one for one in shelf if one.name != "invoices"])
-    assert finder.search("bill", 5, everything, "/") == []
 
 
 class Topics:
@@ -362,9 +239,3 @@ def test_what_a_ranker_raises_reaches_the_caller(world: World, shelf: Skills) ->
     with pytest.raises(ConnectionError, match="draw charts"):
         skills.search("draw charts")
     assert [hit.skill.name for hit in shelf.search("draw charts").results] == ["charts"]
-
-
-def test_a_ranker_has_its_say_in_prompts_too(world: World, shelf: Skills, synonyms: Synonyms) -> None:
-    blended = world.discover(rankers=[(1.0, synonyms)], settings={"prompt.order": "relevance"})
-    assert blended.prompt("pay this bill").names[0] == "invoices"
-    assert shelf.prompt("pay this bill").names[0] == "charts"

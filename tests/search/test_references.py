@@ -74,8 +74,7 @@ def test_a_file_counts_as_much_however_many_other_files_a_skill_has(world: World
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["tests/wombat.md", "evals/wombat.md", ".hidden/wombat.md", "LICENSE.txt", "wombat.py", "inner/wombat.md"],
+    "file", ["tests/wombat.md", "evals/wombat.md", ".hidden/wombat.md", "LICENSE.txt", "wombat.py", "inner/wombat.md"]
 )
 def test_what_does_not_describe_the_skill_is_left_out(world: World, animals: Path, file: str) -> None:
     (animals / file).parent.mkdir(exist_ok=True)

@@ -159,18 +159,3 @@ def test_the_skill_describes_the_walk_in_steps_that_name_every_file_of_the_fixtu
             assert f"`{file.relative_to(FIXTURE)}`" in text
     for tool in ("skill_load", "skills.activate", "Skill", "skill_read", "skills.readResource"):
         assert f"`{tool}`" in text
-
-
-@pytest.mark.behaviour("K-082")
-def test_the_walk_begun_by_a_user_is_the_same(walk: tuple[Host, Session]) -> None:
-    host, session = walk
-    forms = session.profile.invocation.forms
-    form = next((form for form in forms if form.startswith("/")), forms[0])
-    called = session.invoke(f"{form.replace('name', NAME)} please")
-    assert called.skill is not None
-    assert called.skill.name == NAME
-    if called.loaded is None:
-        assert host.activate(session, NAME).ok
-    else:
-        assert BODY in called.loaded.text
-    assert next(frame["name"] for frame in session.events if frame["type"] == "skill_invoked") == NAME

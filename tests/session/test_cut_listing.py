@@ -1,12 +1,9 @@
-"""What a model is shown of a catalog that does not fit, with messages and without, in one process and in the next."""
+"""What a model is shown of a catalog that does not fit, with messages and without."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from lives import Lives
-from metier.session.session import Session
 from metier.values.skill import Mode
 from profile_kinds import KINDS
 from worlds import World
@@ -15,7 +12,6 @@ FOLDER = "catalog"
 TOPICS = ("anchors", "bridges", "candles", "diamonds", "engines", "ferries", "glaciers", "harbours")
 """The last skills of the alphabet are about one of these each."""
 MESSAGES = ("tell me about anchors", "now compare diamonds with ferries", "thanks, that is all")
-FIXED_BY_THE_HOST = ("codelia", "mycodeagent", "omp", "remcochat", "rip")
 
 
 def crowded(world: World, count: int) -> None:
@@ -28,14 +24,7 @@ def crowded(world: World, count: int) -> None:
         name = f"skill-{number:04}-{topic}"
         world.skill(f"{FOLDER}/{name}", description=f"Case {number:04}. Knows {topic}.")
     world.trust()
-    config = world.home / ".config" / "metier" / "config.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text("enabled = true\n")
-
-
-def named(text: str) -> set[str]:
-    """The skills that a model reads of."""
-    return set(re.findall(r"\bskill-(\d{4})", text))
+    world.configure_user("enabled = true\n")
 
 
 def described(text: str) -> set[str]:
@@ -43,68 +32,12 @@ def described(text: str) -> set[str]:
     return set(re.findall(r"\bCase (\d{4})", text))
 
 
-def open_session(world: World, profile: str) -> Session:
-    return world.discover(profile, roots=[world.project / FOLDER]).session()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("profile", KINDS)
-def test_a_message_hides_at_most_an_eighth_of_the_list_and_nothing_where_the_host_fixes_it(
-    world: World, tmp_path: Path, profile: str
-) -> None:
-    crowded(world, 420)
-    lives = Lives(world, f"sqlite://{tmp_path}/trail.db", profile, ["--skills", str(world.project / FOLDER)])
-    shown: dict[int | None, list[str]] = {None: [], 8_000: []}
-    for messages in (MESSAGES, MESSAGES[::-1]):
-        with lives.rpc() as process:
-            for budget, texts in shown.items():
-                process.call("session.create", session_id=f"s-{budget}")
-                asked = {"session_id": f"s-{budget}", "budget": budget}
-                texts += [process.call("session.prompt", **asked, message=text)["text"] for text in (*messages, None)]
-    for budget, texts in shown.items():
-        without = open_session(world, profile).prompt(budget=budget).text
-        assert 0 < len(described(without)) < 420
-        if profile in FIXED_BY_THE_HOST:
-            assert set(texts) == {without}
-            continue
-        for text in texts:
-            assert len(named(text)) >= len(named(without)) * 7 / 8
-            assert len(described(text)) >= len(described(without)) * 7 / 8
-            assert len(described(without) & described(text)) >= len(described(without)) * 7 / 8
-            assert described(text) - described(without), "messages add skills"
-
-
-@pytest.mark.parametrize("profile", KINDS)
-def test_no_message_changes_the_part_of_a_prompt_that_is_said_to_be_stable(world: World, profile: str) -> None:
-    crowded(world, 260)
-    session = open_session(world, profile)
-    prompts = [session.prompt(message, 8_000) for message in (None, *MESSAGES, *TOPICS, None)]
-    for number, before in enumerate(prompts):
-        assert before.stable > len(before.text) / 3
-        assert all(after.text.startswith(before.text[: before.stable]) for after in prompts[number:])
-
-
-def test_every_message_finds_room_however_many_came_before(world: World) -> None:
-    crowded(world, 260)
-    session = open_session(world, "standard")
-    without = session.prompt(budget=4_000)
-    for topic in TOPICS * 2:
-        prompt = session.prompt(topic, 4_000)
-        assert f"Knows {topic}." in prompt.text
-        assert len(prompt.text) <= 4_000
-        assert session.prompt("thanks", 4_000) == session.prompt(topic, 4_000), "shown until the room is needed"
-        assert len(prompt.names) >= len(without.names) * 7 / 8
-    assert len(session.state()["chosen"]) < len(TOPICS), "what had to make room is forgotten"
-
-
 MODES: tuple[Mode, ...] = ("auto", "pinned", "name-only")
 
 
 @pytest.mark.parametrize("budget", [None, 3_000])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_host_that_lists_its_skills_twice_lists_the_same_in_one_request(
-    world: World, mode: Mode, budget: int | None
-) -> None:
+def test_a_host_that_lists_its_skills_twice_lists_the_same_ones(world: World, mode: Mode, budget: int | None) -> None:
     crowded(world, 260)
     skills = world.discover("mycodeagent", roots=[world.project / FOLDER])
     skills.set_mode("skill-0259-harbours", mode)
@@ -117,9 +50,7 @@ def test_a_host_that_lists_its_skills_twice_lists_the_same_in_one_request(
 
 
 @pytest.mark.parametrize("profile", KINDS)
-def test_an_eighth_is_the_most_that_a_message_hides_whatever_the_budget_and_the_modes(
-    world: World, profile: str
-) -> None:
+def test_an_eighth_is_the_most_that_a_message_hides_whatever_the_budget(world: World, profile: str) -> None:
     lengths = (1, 5, 30)
     names = [f"{'abxy'[number % 4]}-{'n' * lengths[number % 3]}-{number}" for number in range(60)]
     texts = ("Short & <b>.", "Word " * 10, "A long text about anchors. " * 20)

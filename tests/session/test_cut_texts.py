@@ -66,14 +66,6 @@ def test_a_cut_text_says_so_and_the_way_that_it_names_leads_to_the_rest(world: W
     assert not [text for text in texts if "not listed" in text or "truncated" in text or "was cut" in text]
 
 
-def test_a_search_that_returns_the_most_it_can_only_asks_for_better_words(world: World) -> None:
-    for number in range(9):
-        world.skill(f".agents/skills/more-{number}", description="Ties knots.")
-    configure(world, search={"max_limit": 4})
-    found = opened(world).call("skill_search", {"query": "knots", "limit": 4}).text
-    assert found.endswith("\nMore than these 4 match; ask more precisely.")
-
-
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_catalog_without_room_names_a_way_that_the_host_has(world: World, host: str) -> None:
     for number in range(40):

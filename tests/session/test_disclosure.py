@@ -1,8 +1,6 @@
-"""Progressive disclosure as a property: until a skill is loaded, nothing of a body is shown, recorded or even read."""
+"""Progressive disclosure as a property: until a skill is loaded, nothing of a body is shown or recorded."""
 
-import builtins
 import json
-import os
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metier import Skills, limits
+from metier import Skills
 from metier.session.session import Session
 from metier.testing import write_skill
 from profile_kinds import KINDS
@@ -119,87 +117,3 @@ def test_no_body_is_shown_or_recorded_before_a_load(profile: str, skills: list[d
             loaded = session.load(path=skill.path)
             assert any(marker in loaded.text for marker in markers), "so that the property can fail"
             assert not any(f"FILE-{marker}" in loaded.text for marker in markers)
-
-
-class Spy:
-    """Which files the process opens, and how many bytes of each it reads."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.opened: dict[str, int] = {}
-        descriptors: dict[int, str] = {}
-        os_open, os_read, plain_open = os.open, os.read, builtins.open
-
-        def spy_open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-            descriptor = os_open(path, flags, mode, dir_fd=dir_fd)
-            name = os.readlink(f"/proc/self/fd/{descriptor}")
-            descriptors[descriptor] = name
-            self.opened.setdefault(name, 0)
-            return descriptor
-
-        def spy_read(descriptor: int, size: int, /) -> bytes:
-            data = os_read(descriptor, size)
-            if descriptor in descriptors:
-                self.opened[descriptors[descriptor]] += len(data)
-            return data
-
-        def spy_plain(file: Any, *args: Any, **given: Any) -> Any:
-            if isinstance(file, (str, os.PathLike)):
-                self.opened[os.path.realpath(file)] = limits.RESOURCE_BYTES
-            return plain_open(file, *args, **given)
-
-        monkeypatch.setattr(os, "open", spy_open)
-        monkeypatch.setattr(os, "read", spy_read)
-        monkeypatch.setattr(builtins, "open", spy_plain)
-        monkeypatch.setattr("metier.files.beneath._has_openat2", lambda: False)
-
-    def below(self, *folders: Path) -> dict[str, int]:
-        """Regular files in these folders that were opened, with the bytes that were read."""
-        roots = tuple(f"{os.path.realpath(folder)}/" for folder in folders)
-        return {path: size for path, size in self.opened.items() if path.startswith(roots) and os.path.isfile(path)}
-
-
-@pytest.mark.behaviour("R-017")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(profile=st.sampled_from(KINDS), skills=catalogs(), length=st.integers(0, 60_000))
-def test_no_file_but_the_head_of_a_skill_file_is_read_before_a_load(
-    profile: str, skills: list[dict[str, Any]], length: int
-) -> None:
-    for skill in skills:
-        skill["body"] += "x" * length
-    with project(profile, skills) as (root, home, _), pytest.MonkeyPatch.context() as monkeypatch:
-        spy = Spy(monkeypatch)
-        found = discover(profile, root, home)
-        disclosed(found.session(id="fixed"), searching=False)
-        read = spy.below(root, home)
-        assert {os.path.basename(path) for path in read} <= {"SKILL.md"}
-        copies = {path for e in found.shadowed if e.identical for path in (e.skill.real_path, e.winner.real_path)}
-        for path, size in read.items():
-            assert size <= limits.HEAD_BYTES or path in compared(found) | copies, path
-        for skill in found.session().visible():
-            found.session().load(path=skill.path)
-        assert all(
-            spy.below(root, home)[skill.real_path] >= min(skill.size, 10_000) for skill in found if skill.visible
-        )
-
-
-def compared(skills: Skills) -> set[str]:
-    """Bodies are compared where two skills have equal names, sizes and frontmatters; nowhere else."""
-    if skills.profile.collisions.copies != "content":
-        return set()
-    pairs = ((entry.skill, entry.winner) for entry in skills.shadowed)
-    return {s.real_path for one, other in pairs if one.size == other.size for s in (one, other)}
-
-
-def test_identical_copies_are_the_one_case_in_which_a_body_is_read_and_it_is_still_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twin = {"name": "twin", "description": "Same.", "body": "same", "fields": {}}
-    with project("standard", [{**twin, "where": 0}, {**twin, "where": 1}]) as (root, home, markers):
-        other = home / ".agents/skills/twin/SKILL.md"
-        other.write_text((root / ".agents/skills/twin/SKILL.md").read_text())
-        spy = Spy(monkeypatch)
-        found = discover("standard", root, home)
-        (shadowed,) = found.shadowed
-        assert shadowed.identical
-        assert len(spy.below(root, home)) == 2
-        assert not any(marker in disclosed(found.session()) for marker in markers)

@@ -35,19 +35,10 @@ def test_a_function_has_the_signature_the_hints_and_the_words_of_its_tool(sessio
     assert list(found) == [tool.name for tool in session.tools()]
     run = found["skill_run"]
     parameters = inspect.signature(run).parameters
-    assert {name: one.default is inspect.Parameter.empty for name, one in parameters.items()} == {
-        "name": True,
-        "script": True,
-        "arguments": False,
-        "stdin": False,
-    }
-    assert get_type_hints(run) == {
-        "name": str,
-        "script": str,
-        "arguments": list[str] | None,
-        "stdin": str | None,
-        "return": str,
-    }
+    required = {name: one.default is inspect.Parameter.empty for name, one in parameters.items()}
+    assert required == {"name": True, "script": True, "arguments": False, "stdin": False}
+    hints = {"name": str, "script": str, "arguments": list[str] | None, "stdin": str | None, "return": str}
+    assert get_type_hints(run) == hints
     assert get_type_hints(found["skill_search"])["limit"] == int | None
     assert (run.__doc__ or "").startswith(
         "Runs a script of a loaded skill in a sandbox and returns its output.\n\nArgs:\n"

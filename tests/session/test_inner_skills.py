@@ -97,12 +97,6 @@ def test_it_is_copied_without_them(nest: World) -> None:
     assert regular == ["SKILL.md", "notes/deep.md", "own.md"]
 
 
-def test_a_broken_sibling_is_no_part_of_it_either(nest: World) -> None:
-    (nest.project / ROOT / "other/SKILL.md").write_text("broken")
-    session = nest.discover().session()
-    assert "belongs to another skill" in read(session, "top", "other/secret.md")
-
-
 def test_what_is_no_skill_of_the_catalog_belongs_to_the_skill_around_it(world: World) -> None:
     files = {"assets/template/SKILL.md": "TEMPLATE", "assets/template/a.md": "PART"}
     world.skill(f"{ROOT}/maker", files=files)
@@ -134,9 +128,7 @@ def aliases(world: World) -> World:
     (folder / "z.md").symlink_to("x.md")
     (folder / "self").symlink_to(".")
     os.link(folder / "SKILL.md", folder / "hard.md")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text(ASK)
+    world.configure_user(ASK)
     return world
 
 
@@ -166,12 +158,6 @@ def rpc_read(world: World, path: str) -> object:
     )
     assert "result" in answer
     return answer
-
-
-@pytest.mark.system
-def test_a_person_is_told_to_read_the_file_itself(aliases: World) -> None:
-    said = metier(aliases, "read", "one", "x.md", code=1)
-    assert "x.md is SKILL.md by another name" in said
 
 
 def test_links_to_other_files_of_the_skill_are_followed(aliases: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metier.files.text import escape, one_line, shorten
+from metier.files.text import escape, one_line
 from metier.hosts.formats import CatalogView, listing
 from metier.hosts.formats.standard import SHORTEST
 from metier.hosts.profiles import Profile, build, load, override
@@ -63,14 +63,6 @@ def parsed(prompt: Prompt) -> dict[str, str]:
 @pytest.mark.parametrize("name", KINDS)
 def test_without_skills_there_is_no_text_at_all(name: str) -> None:
     assert render([], profile(name, enabled=True), TOOLS) == Prompt("", 0, 0, False)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_the_same_catalog_gives_the_same_bytes(name: str) -> None:
-    skills = described(30)
-    rules = profile(name)
-    for budget in (None, 3000):
-        assert len({render(skills, rules, TOOLS, budget).text for _ in range(3)}) == 1
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -146,20 +138,6 @@ def test_what_is_dropped_is_the_end_of_the_ranking_and_not_of_the_alphabet() -> 
     assert sorted(prompt.names) != sorted(names)[: len(prompt.names)]
 
 
-def test_what_fits_the_message_is_shown_and_pinned_skills_come_first(world: World) -> None:
-    for number in range(200):
-        world.skill(f".agents/skills/a-skill-{number:03}", description="About nothing in particular. " * 10)
-    world.skill(".agents/skills/zz-invoices", description="Turns invoices into spreadsheets.")
-    world.skill(".agents/skills/zy-pinned", description="Always wanted.")
-    skills = world.discover()
-    skills.set_mode("zy-pinned", "pinned")
-    without = skills.prompt(budget=2500)
-    assert "zz-invoices" not in without.names
-    with_message = skills.prompt("make spreadsheets from these invoices", 2500)
-    assert (with_message.names[0], with_message.names[-1]) == ("zy-pinned", "zz-invoices")
-    assert "zy-pinned" in without.names
-
-
 def test_pinned_skills_are_shown_whatever_it_costs_and_name_only_ones_by_name() -> None:
     pinned = [skill(f"pinned-{n}", "Wanted. " * 40, "pinned") for n in range(5)]
     others = [*described(50), skill("just-a-name", "DESCRIPTION-MARKER", "name-only")]
@@ -168,14 +146,6 @@ def test_pinned_skills_are_shown_whatever_it_costs_and_name_only_ones_by_name() 
     whole = render([*pinned, *others], profile(), TOOLS)
     assert "DESCRIPTION-MARKER" not in whole.text
     assert whole.more == ("just-a-name",)
-
-
-@pytest.mark.parametrize("length", [1, 2, 10, 60, 61, 1000])
-def test_shortening_cuts_between_words_and_never_grows(length: int) -> None:
-    text = "Extracts text and tables from documents, fills forms, and merges files. " * 3
-    short = shorten(text, length)
-    assert len(short) <= max(length, 1)
-    assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
 
 
 # --- hostile text ---
@@ -257,15 +227,3 @@ def test_a_prompt_without_a_budget_is_bounded_and_says_how_to_find_the_rest(worl
         whole = skills.prompt(budget=10_000_000)
         assert whole.shown == 600
         assert all(one.description.strip() in whole.text for one in described(600, 300))
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"), [("codelia", {}), ("mycodeagent", {}), ("standard", {"max_chars": 70_000})]
-)
-def test_a_limit_of_the_host_or_the_user_replaces_the_default(world: World, name: str, settings: Any) -> None:
-    for one in described(220, 300):
-        world.skill(f".agents/skills/{one.name}", description=one.description)
-        world.skill(f"skills/{one.name}", description=one.description)
-    skills = world.discover(name, settings={"prompt": settings})
-    own = {"codelia": 33_500, "mycodeagent": 13_500, "standard": 70_000}[name]
-    assert 0.8 * own < len(skills.prompt().text) <= own

@@ -1,26 +1,17 @@
-"""A model never gets more of a SKILL.md than a limit, on any surface, and is told how to get more of it."""
+"""A model never gets more of a SKILL.md than a limit, under any host, and is told how to get more of it."""
 
-import json
 import os
 
 import pytest
 
-from calling import Run, caller
 from metier import limits
-from metier.app import App
 from metier.session.arguments import expand
 from metier.skills import Skills
-from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
 BODY = "word " * (1 << 20)
 MOST = limits.LOADED_BYTES + 2_000
 """The limit, with room for what a host puts around the text."""
-
-
-@pytest.fixture
-def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return caller(world, capsys, monkeypatch)
 
 
 def opened(world: World, **settings: object) -> Skills:
@@ -39,9 +30,7 @@ def test_every_host_gives_at_most_the_limit(world: World, profile: str) -> None:
     by_setting = "the user can raise load.max_bytes in ~/.config/metier/config.toml]" in loaded.text
     assert by_setting is not ("; `" in loaded.text.partition("[truncated: ")[2])
     if by_setting:
-        config = world.home / ".config/metier/config.toml"
-        config.parent.mkdir(parents=True)
-        config.write_text("[load]\nmax_bytes = 50000000\n")
+        world.configure_user("[load]\nmax_bytes = 50000000\n")
         after = Skills.discover(world.project, home=world.home, profile=profile)
         assert not after.session(store="memory:").load(path=next(iter(after)).path).truncated
 
@@ -58,28 +47,6 @@ def test_the_text_says_how_much_is_missing_and_how_to_get_it(world: World) -> No
         assert f"bytes of SKILL.md are left out of {size}; `skill_read` with the path SKILL.md gives its first" in text
     more = skills.session(store="memory:").call("skill_read", {"name": "probe", "path": "SKILL.md"}).text
     assert 1_900_000 < len(more) < 2_010_000
-
-
-def test_a_message_that_calls_a_skill_gets_at_most_the_limit(world: World) -> None:
-    invoked = opened(world).session(store="memory:").invoke("/probe do it")
-    assert invoked.loaded is not None
-    assert len(invoked.loaded.text) < MOST
-
-
-def test_json_rpc_and_the_command_line_have_the_same_limit(world: World, run: Run) -> None:
-    opened(world)
-    assert len(run("load", "probe").out) < MOST
-    app = App(world.project, home=world.home, store="memory:")
-    call = {"jsonrpc": "2.0", "id": 1, "method": "session.load", "params": {"name": "probe"}}
-    answer = json.loads(Dispatcher(app, "rpc").handle(json.dumps(call)) or "")
-    assert answer["result"]["truncated"]
-    assert len(answer["result"]["text"]) < MOST
-    app.close()
-
-
-def test_what_is_configured_wins(world: World) -> None:
-    assert len(opened(world, load={"max_bytes": 4_000_000}).session(store="memory:").load("probe").text) > 3_900_000
-    assert len(opened(world, load={"max_bytes": 1_000}).session(store="memory:").load("probe").text) < 2_000
 
 
 def test_a_body_that_repeats_a_placeholder_cannot_multiply_the_arguments() -> None:

@@ -59,27 +59,6 @@ def test_what_happened_meanwhile_is_in_the_record_before_the_answer_and_replays(
     assert replay(from_store(store, session.id)).identical
 
 
-def test_a_script_that_changes_while_the_question_is_open_runs_as_it_was_shown(world: World, skill: Path) -> None:
-    shown: list[str] = []
-
-    def approve(request: Request) -> bool:
-        if request.tool == "skill_run":
-            shown.append(request.detail)
-            (skill / "scripts/x.sh").write_text("#!/bin/sh\necho evil\n")
-        return True
-
-    runner = FakeRunner(default=Outcome(0, "exit", 1))
-    store = MemoryStore()
-    session = world.discover().session(store=store, policy=ASK, approve=approve, runner=runner)
-    session.run("one", "scripts/x.sh")
-    (started,) = [frame for frame in session.events if frame["type"] == "tool_started"]
-    assert [store.get_artifact(started["digest"]).decode()] == shown
-    (job,) = runner.jobs
-    assert job.tree is not None
-    assert job.tree.digest == started["tree"]
-    assert [file.data.decode() for file in job.tree.files if file.path == "scripts/x.sh"] == shown
-
-
 def test_a_grant_that_comes_while_the_question_is_open_is_not_given(world: World, skill: Path) -> None:
     def approve(request: Request) -> bool:
         if request.tool == "skill_run":
@@ -107,19 +86,6 @@ def test_questions_are_known_ahead_and_are_those_that_are_asked(world: World, sk
     assert [request.tool for request in asked] == ["skill_load", "skill_run"]
     assert asked[1].detail == "#!/bin/sh\necho 1\n"
     assert session.questions(Load(name="no-such")) == ()
-
-
-def test_after_a_no_nothing_more_is_asked(world: World, skill: Path) -> None:
-    asked: list[str] = []
-
-    def approve(request: Request) -> bool:
-        asked.append(request.tool)
-        return False
-
-    session = world.discover().session(policy=ASK, approve=approve, runner=FakeRunner(default=Outcome(0, "exit", 1)))
-    with pytest.raises(PolicyDenied, match="the answer was no"):
-        session.run("one", "scripts/x.sh")
-    assert asked == ["skill_load"]
 
 
 def test_what_only_shows_something_does_not_wait_for_a_script(world: World, skill: Path) -> None:

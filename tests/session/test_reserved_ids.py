@@ -8,9 +8,7 @@ from calling import Run, caller
 from metier.app import App
 from metier.errors import StoreError
 from metier.record import events
-from metier.record.store import open_store
 from metier.skills import Skills
-from metier.sources.install import Installer, InstallRequest
 from metier.surfaces.rpc import Dispatcher
 from worlds import World
 
@@ -41,21 +39,7 @@ def test_a_reserved_id_is_refused_and_nothing_is_recorded(world: World, run: Run
     app.close()
 
 
-def test_an_install_is_recorded_whatever_sessions_there_are(world: World) -> None:
-    world.skill(".agents/skills/probe")
-    with open_store("memory:") as store:
-        app = App(world.project, home=world.home, store=store)
-        app.session("install").load("probe")
-        with pytest.raises(StoreError):
-            app.session("installs")
-        request = InstallRequest(str(world.project / ".agents/skills/probe"))
-        Installer(app.config, store).install(request, lambda _: True)
-        assert [frame["type"] for frame in store.read("installs")] == ["skill_installed"]
-
-
-def test_a_session_of_that_name_in_an_old_store_can_still_be_read_and_replayed(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_session_of_that_name_can_still_be_read(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     world.skill(".agents/skills/probe")
     with monkeypatch.context() as before:
         before.setattr(events, "is_internal", lambda _: False)

@@ -26,46 +26,22 @@ pytest_plugins = ["surfaces.cli.cli_fixtures"]
 SKILLS = ".agents/skills"
 OWN = ", ".join(own_tools())
 HOST = "Bash, Read, Write, Edit, Glob, Grep, WebFetch, WebSearch; tools.host names those of your host"
+RELATIVE = "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
 WRONG = {
     "a role": ({"tool": "run"}, f"there is no tool 'run' (did you mean skill_run? known: {OWN}, {HOST})"),
     "a pattern": ({"tool": "*"}, f"there is no tool '*' (known: {OWN}, {HOST})"),
     "a typo": ({"tool": "skill_lod"}, f"there is no tool 'skill_lod' (did you mean skill_load? known: {OWN}, {HOST})"),
-    "another host's": ({"tool": "activate_skill"}, f"there is no tool 'activate_skill' (known: {OWN}, {HOST})"),
     "a scope": (
         {"tool": "skill_run", "scope": "project"},
         "there is no scope 'project' (did you mean repo? known: extra, repo, user, admin, mcp)",
     ),
-    "a misspelled scope": (
-        {"tool": "skill_run", "scope": "usr"},
-        "there is no scope 'usr' (did you mean user? known: extra, repo, user, admin, mcp)",
-    ),
     "a path that begins with a dot": (
         {"tool": "skill_run", "path": "./scripts/a.sh"},
-        (
-            "no request for skill_run has the path './scripts/a.sh' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
+        f"no request for skill_run has the path './scripts/a.sh' {RELATIVE}",
     ),
     "an absolute path": (
         {"tool": "skill_read", "path": "/scripts/*"},
-        (
-            "no request for skill_read has the path '/scripts/*' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
-    ),
-    "a path as on Windows": (
-        {"tool": "skill_run", "path": "scripts\\a.sh"},
-        (
-            "no request for skill_run has the path 'scripts\\\\a.sh' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
-    ),
-    "a path after a space": (
-        {"tool": "skill_read", "path": " references/*"},
-        (
-            "no request for skill_read has the path ' references/*' "
-            "(write it relative to the skill's folder, such as scripts/a.sh or references/*)"
-        ),
+        f"no request for skill_read has the path '/scripts/*' {RELATIVE}",
     ),
     "a relative path": (
         {"tool": "skill_load", "path": "pdf/SKILL.md"},
@@ -175,22 +151,11 @@ def test_on_the_command_line(world: World, run: Run) -> None:
     assert json.loads(done.err)["error"]["code"] == "INVALID_PARAM"
 
 
-def test_a_policy_that_does_not_exist_is_answered_with_the_nearest(world: World, run: Run) -> None:
-    file = config(world, '[permissions]\nprofile = "readonly"\n')
-    says = "there is no policy 'readonly' (did you mean read-only? known: read-only, default, full-auto)"
-    assert run("policy", "list", "--home", str(world.home)).err == f"metier: {file}: {says}\n"
-    with pytest.raises(ConfigError) as error:
-        Policy.from_settings({"profile": "readonly"}, world.discover().profile)
-    assert str(error.value) == says
-
-
 # --- names that no skill has ---
 
 
 @pytest.mark.system
-def test_a_name_that_no_skill_has_is_a_warning_with_the_nearest(
-    world: World, run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_no_skill_has_is_a_warning(world: World, run: Run, caplog: pytest.LogCaptureFixture) -> None:
     world.skill("~/.agents/skills/release-notes")
     config(world, '[permissions]\ndeny = [{tool = "skill_run", skill_name = "relese-notes"}, {tool = "skill_run"}]\n')
     says = "no skill here has the name of the deny rule for skill_run, 'relese-notes'; did you mean release-notes?"
@@ -258,9 +223,7 @@ def test_a_scope_is_one_of_those_that_hold_everywhere_or_of_the_host(name: str) 
     ("profile", "folder"), [("standard", SKILLS), ("omp", ".omp/skills"), ("mycodeagent", "skills")]
 )
 @pytest.mark.parametrize("settings", [{}, {"directories": ["skills"]}], ids=["roots", "directories"])
-def test_the_projects_skills_have_one_word_under_every_host(
-    world: World, profile: str, folder: str, settings: dict[str, Any]
-) -> None:
+def test_the_projects_scope_has_one_word(world: World, profile: str, folder: str, settings: dict[str, Any]) -> None:
     world.skill(f"{'skills' if settings else folder}/one")
     skills = world.discover(profile, settings=settings)
     rules = {"deny": [{"tool": "skill_load", "scope": "repo"}]}

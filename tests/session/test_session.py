@@ -1,14 +1,13 @@
 """A session: who may see and load what, what it remembers as data, and what it puts back after a compaction."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metier import SkillNotFound
-from metier.errors import BadArguments, InvocationError, PolicyDenied, ResourceError
+from metier.errors import PolicyDenied, ResourceError
 from metier.record.store import open_store
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
@@ -92,14 +91,6 @@ def test_a_hidden_skill_is_there_for_the_user(world: World, how: str) -> None:
     assert "/secret" in session.commands()
 
 
-@pytest.mark.parametrize("how", ["manual", "frontmatter"])
-def test_a_user_calls_a_hidden_skill_by_its_command(world: World, how: str) -> None:
-    skills, given = hide(world, how)
-    called = skills.session(**given).invoke("/secret now")
-    assert called.loaded is not None
-    assert "BODY-MARKER secret" in called.loaded.text
-
-
 def test_policy_stands_between_a_host_and_a_skill_that_it_denies(world: World) -> None:
     skills, given = hide(world, "denied")
     for act in (
@@ -119,28 +110,6 @@ def test_a_hidden_skill_can_be_preloaded_and_stays_unlisted(world: World, how: s
     assert text.count("BODY-MARKER secret") == 1
     assert "secret" not in session.prompt().names
     assert session.call("skill_load", {"name": "secret"}).ok is False
-
-
-def test_an_unknown_preload_is_an_error_with_the_known_names(world: World) -> None:
-    write(world, "plain")
-    write(world, "other")
-    with pytest.raises(SkillNotFound, match="known: other, plain") as missing:
-        world.discover().session(preload=["plain", "plan"])
-    assert missing.value.available == ("other", "plain")
-
-
-def test_a_subagent_has_only_the_skills_it_was_given(world: World) -> None:
-    for name in ("one", "two", "three"):
-        write(world, name)
-    session = world.discover().session(only=["two", "missing"])
-    assert session.prompt().names == ("two",)
-    assert session.commands() == ["/two"]
-    assert session.invoke("/one x").skill is None
-    assert session.call("skill_search", {"query": "one two three"}).data["count"] == 1
-    assert session.call("skill_load", {"name": "two"}).ok
-    for name in ("one", "three"):
-        with pytest.raises(SkillNotFound):
-            session.load(name)
 
 
 # --- state ---
@@ -172,33 +141,6 @@ def test_a_ref_outlives_the_file_where_a_store_kept_its_text(world: World) -> No
     assert world.discover().session(state=session.state(), store=store).output(first.ref) == first.text
     with pytest.raises(ResourceError, match="changed"):
         world.discover().session(state=session.state()).output(first.ref)
-
-
-def test_a_ref_of_another_session_is_unknown(world: World) -> None:
-    write(world, "one")
-    skills = world.discover()
-    ref = skills.session().load("one").ref
-    with pytest.raises(ResourceError, match="no output"):
-        skills.session().output(ref)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, "l1\nl2\nL3 x\nl4"),
-        ({"start": 2}, "l2\nL3 x\nl4"),
-        ({"start": 2, "end": 3}, "l2\nL3 x"),
-        ({"end": 1}, "l1"),
-        ({"start": 9}, ""),
-        ({"start": 0}, "l1\nl2\nL3 x\nl4"),
-        ({"grep": "l3"}, "3: L3 x"),
-        ({"grep": "none"}, ""),
-    ],
-)
-def test_an_output_is_read_back_whole_by_lines_or_by_a_text(world: World, given: dict[str, Any], expected: str) -> None:
-    world.skill(".rip/skills/one", body="l1\nl2\nL3 x\nl4")
-    session = world.discover("rip").session()
-    assert session.output(session.load("one").ref, **given) == expected
 
 
 # --- compaction ---
@@ -254,38 +196,6 @@ def test_a_compaction_survives_a_skill_that_is_gone(world: World) -> None:
     assert world.discover().session(state=session.state()).compact().restored == ()
 
 
-# --- skills that call skills ---
-
-
-def test_a_chain_of_calls_is_kept_and_a_cycle_is_refused_with_the_chain(world: World) -> None:
-    for name in "abc":
-        write(world, f"s-{name}")
-    session = world.discover().session()
-    session.load("s-a")
-    session.load("s-b", parent="s-a")
-    session.load("s-c", parent="s-b")
-    with pytest.raises(InvocationError, match="cycle: s-a -> s-b -> s-c -> s-a") as refused:
-        session.load("s-a", parent="s-c")
-    assert refused.value.chain == ("s-a", "s-b", "s-c", "s-a")
-    result = session.call("skill_load", {"name": "s-b", "parent": "s-c"})
-    assert (result.ok, result.code) == (False, "INVALID_PARAM")
-    assert "s-a -> s-b -> s-c -> s-b" in result.text
-    parents = [frame.get("parent") for frame in session.events if frame["type"] == "skill_invoked"]
-    assert parents == [None, "s-a", "s-b"]
-
-
-def test_calls_are_refused_beyond_their_depth(world: World) -> None:
-    for number in range(10):
-        write(world, f"level-{number}")
-    session = world.discover().session()
-    session.load("level-0")
-    for number in range(1, 8):
-        session.load(f"level-{number}", parent=f"level-{number - 1}")
-    with pytest.raises(InvocationError, match="more than 8 deep"):
-        session.load("level-8", parent="level-7")
-    assert session.load("level-8").skill.name == "level-8", "of itself it loads"
-
-
 # --- odd files ---
 
 
@@ -296,47 +206,6 @@ def test_a_body_with_odd_bytes_is_loaded_and_shows_them(world: World, body: byte
     loaded = world.discover().session().load("odd")
     assert body.decode("utf-8", "replace").strip("\n") in loaded.text
     assert not loaded.truncated
-
-
-@pytest.mark.parametrize("limit", range(1000, 1005))
-def test_what_a_cut_leaves_out_is_counted_even_where_the_bytes_are_odd(world: World, limit: int) -> None:
-    body = b"\xff" * 600 + "日".encode() * 600
-    world.skill(".agents/skills/odd", text=b"---\nname: odd\ndescription: Odd.\n---\n" + body)
-    loaded = world.discover(settings={"load": {"max_bytes": limit}}).session().load("odd")
-    kept = loaded.body.partition("\n\n[")[0]
-    assert kept.rstrip("日") == "\ufffd" * 600
-    assert loaded.left_out == len(body) - 600 - 3 * kept.count("日")
-
-
-def test_a_file_whose_name_is_no_text_does_not_break_a_load(world: World) -> None:
-    folder = write(world, "one").parent
-    odd = bytes(folder) + b"/caf\xe9.txt"
-    with open(odd, "wb") as stream:
-        stream.write(b"x")
-    loaded = world.discover().session().load("one")
-    assert loaded.files == ("a.md", "caf\ufffd.txt")
-    assert loaded.text.encode()
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda s: s.read("one", "\ud800"),
-        lambda s: s.read("skill://one/\ud800"),
-        lambda s: s.read("skill://\udce9/x"),
-        lambda s: s.load("\ud800"),
-        lambda s: s.load(path="/x/\udce9"),
-    ],
-)
-def test_torn_text_from_a_host_is_an_error_of_ours_and_not_recorded(
-    world: World, act: Callable[[Session], Any]
-) -> None:
-    write(world, "one")
-    session = world.discover().session()
-    before = session.events
-    with pytest.raises(BadArguments):
-        act(session)
-    assert session.events == before
 
 
 def test_a_preloaded_skill_counts_as_loaded_and_is_not_sent_again(world: World, tmp_path: Path) -> None:

@@ -2,17 +2,11 @@
 
 import itertools
 import shutil
-import threading
-from pathlib import Path
 
 import pytest
 
-from lives import Lives, Rpc
 from metier import Skills, replay
-from metier.record.store import open_store
 from metier.record.store.memory import MemoryStore
-from metier.running.sandbox import Job, OnOutput, Outcome
-from metier.running.sandbox.fake import FakeRunner
 from metier.session.session import Session
 from worlds import World
 
@@ -67,14 +61,6 @@ def test_no_message_changes_a_catalog_that_fits(world: World, profile: str) -> N
     assert chosen(session) == []
 
 
-def test_descriptions_that_are_all_shortened_alike_are_no_choice(crowd: Skills) -> None:
-    session = crowd.session()
-    budget = len(session.prompt().text) - 500
-    prompts = {session.prompt(message, budget).text for message in (None, *TOPICS)}
-    assert len(prompts) == 1
-    assert chosen(session) == []
-
-
 # --- a choice must be made ---
 
 
@@ -101,22 +87,6 @@ def test_a_message_adds_what_fits_it_after_what_was_shown_before(world: World, p
         assert len(after.text) <= budget + 1_000  # some hosts count only their entries
 
 
-def test_several_requests_of_one_turn_get_the_same_prompt(crowd: Skills) -> None:
-    session = crowd.session()
-    texts = {session.system_prompt("BASE", message="compare kettles and jewels", budget=BUDGET) for _ in range(4)}
-    assert len(texts) == 1
-    assert chosen(session) == ["z-jewels", "z-kettles"]
-
-
-def test_the_names_of_skills_without_room_stay_where_they_are(crowd: Skills) -> None:
-    session = crowd.session()
-    first, second = (session.prompt(topic, BUDGET).text for topic in ("kettles", "jewels"))
-    names = first[first.index("<more_skills>") : first.index("</more_skills>")]
-    assert names.startswith("<more_skills>a-filler-")
-    assert names in second
-    assert first.index("</more_skills>") < first.index("<name>z-kettles</name>")
-
-
 def test_when_there_is_no_room_left_the_next_ones_take_the_place_of_the_first(world: World) -> None:
     crowded(world, 200)
     session = world.discover().session()
@@ -131,51 +101,12 @@ def test_when_there_is_no_room_left_the_next_ones_take_the_place_of_the_first(wo
     assert len(session.prompt(budget=BUDGET).names) >= len(before.names) * 7 / 8
 
 
-def test_small_talk_uses_up_no_room(crowd: Skills) -> None:
-    session = crowd.session()
-    before = session.prompt("kettles", BUDGET).text
-    for message in ("thank you so much, that was quick, tomorrow we carry on with the next case", "thanks", "  "):
-        assert session.prompt(message, BUDGET).text == before
-
-
-def test_without_a_message_the_whole_room_is_for_the_catalog_in_its_order(crowd: Skills) -> None:
-    session = crowd.session()
-    before = session.prompt(budget=BUDGET)
-    assert session.prompt("xyzzy", BUDGET) == before, "nothing was found for it"
-    assert session.prompt(budget=BUDGET) == before
-    session.prompt("kettles", BUDGET)
-    assert session.prompt(budget=BUDGET).names[-1] == "z-kettles", "what was shown stays"
-
-
 def test_a_pinned_skill_is_in_the_stable_part(crowd: Skills) -> None:
     crowd.set_mode("z-ladders", "pinned")
     prompt = crowd.session().prompt("kettles", FEW)
     assert prompt.names[0] == "z-ladders"
     assert "z-ladders" in prompt.text[: prompt.stable]
     assert prompt.names[-1] == "z-kettles"
-
-
-def test_a_skill_that_was_added_and_is_gone_is_not_shown(world: World, crowd: Skills) -> None:
-    session = crowd.session()
-    session.prompt("kettles", BUDGET)
-    session.prompt("jewels", BUDGET)
-    shutil.rmtree(world.project / SKILLS / "z-kettles")
-    crowd.refresh()
-    assert session.prompt("jewels", BUDGET).names[-1] == "z-jewels"
-    assert "z-kettles" not in session.prompt("jewels", BUDGET).text
-
-
-# --- the old order ---
-
-
-def test_a_setting_sorts_each_prompt_by_its_message(world: World) -> None:
-    crowded(world)
-    session = world.discover(settings={"prompt": {"order": "relevance"}}).session()
-    assert session.prompt("kettles").names[0] == "z-kettles"
-    for topic in ("jewels", "islands"):
-        prompt = session.prompt(topic, BUDGET)
-        assert (prompt.names[0], prompt.stable) == (f"z-{topic}", 0)
-    assert chosen(session) == []
 
 
 # --- the record ---
@@ -197,59 +128,6 @@ def test_a_session_that_goes_on_shows_the_same_and_its_record_replays(world: Wor
     assert outcome.identical, outcome.differences
     assert not outcome.not_compared
     assert [one["name"] for frame in outcome.frames for one in frame.get("skills", ())][-1] == "z-anchors"
-
-
-@pytest.mark.system
-def test_two_processes_of_one_session_show_the_same(world: World, tmp_path: Path) -> None:
-    crowded(world)
-    lives = Lives(world, f"sqlite://{tmp_path}/trail.db")
-    with lives.rpc() as first, lives.rpc() as second:
-        first.call("session.create", session_id="s")
-
-        def prompt(process: Rpc, topic: str) -> str:
-            asked = {"session_id": "s", "base": "BASE", "message": topic, "budget": BUDGET}
-            return process.call("session.system_prompt", **asked)["text"]
-
-        turns = [prompt(first, "kettles"), prompt(second, "jewels"), prompt(first, "anchors"), prompt(second, "jewels")]
-        assert turns[3] == turns[2]
-        for before, after, last in zip(turns, turns[1:3], ("z-kettles", "z-jewels"), strict=False):
-            assert shared(before, after) > before.rindex(f"<name>{last}</name>")
-        # Both ask at once: whoever is second shows what the first one added, too.
-        numbers = [
-            (process, process.send("session.system_prompt", session_id="s", message=topic, budget=BUDGET))
-            for process, topic in ((first, "bridges"), (second, "ladders"))
-        ]
-        for process, number in numbers:
-            process.receive(number)
-        assert prompt(first, "jewels") == prompt(second, "jewels")
-    with open_store(lives.url) as store:
-        frames = store.read("s")
-    added = [one["name"] for frame in frames if frame["type"] == "skills_chosen" for one in frame["skills"]]
-    assert added[:3] == ["z-kettles", "z-jewels", "z-anchors"]
-    assert sorted(added[3:]) == ["z-bridges", "z-ladders"]
-    lives.replayed("s")
-
-
-def test_a_prompt_does_not_wait_for_a_script(world: World) -> None:
-    crowded(world)
-    world.skill(f"{SKILLS}/a-script", files={"scripts/x.sh": "#!/bin/sh\n"})
-    shown: list[str] = []
-
-    class Prompting(FakeRunner):
-        """Runs nothing; meanwhile, another thread asks for a prompt."""
-
-        def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-            thread = threading.Thread(target=lambda: shown.append(session.prompt("kettles", BUDGET).names[-1]))
-            thread.start()
-            thread.join()
-            return Outcome(0, "exit", 1, b"", b"")
-
-    session = world.discover().session(runner=Prompting(), policy={"allow": [{"tool": "skill_run"}]})
-    session.run("a-script", "scripts/x.sh")
-    assert shown == ["z-kettles"]
-    assert chosen(session) == []
-    session.prompt("kettles", BUDGET)
-    assert chosen(session) == ["z-kettles"]
 
 
 def test_one_message_adds_only_the_few_skills_that_fit_it_best(crowd: Skills) -> None:

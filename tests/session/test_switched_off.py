@@ -28,9 +28,7 @@ def run(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def library(world: World) -> World:
     for name in ("on", "off"):
         world.skill(f"~/.agents/skills/{name}", body="BODY", files={"a.md": "FILE", "scripts/x.sh": "#!/bin/sh\n"})
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[permissions]\nallow = [{ tool = "skill_run" }]\n')
+    world.configure_user('[permissions]\nallow = [{ tool = "skill_run" }]\n')
     return world
 
 
