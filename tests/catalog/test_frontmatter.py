@@ -307,16 +307,6 @@ def test_a_repair_leaves_quotes_blocks_and_comments_alone() -> None:
     assert fields(f"{healthy}\nbroken: @x") == alone | {"broken": "@x"}
 
 
-def test_a_file_that_parses_is_never_repaired() -> None:
-    for yaml in ("a: b", "a: 'x: y'", "a: >\n  x: y", "a: [b]"):
-        assert not read(f"---\n{yaml}\n---\n").repaired
-
-
-def test_reading_twice_gives_the_same() -> None:
-    text = "---\nname: a\nname: b\ndescription: x: y\n---\n"
-    assert read(text) == read(text)
-
-
 TEXT = st.text(alphabet="abzAZ019 :#-\"'[]{}&*!|>%@`,?\t\n.~\\\u00e9\u2028", max_size=60)
 WORDS = st.sampled_from((
     "Words", "a b, c", "x: y", "x:y", "a #b", "a#b", "true", "False", "null", "1", "1.10", "1.5", "007", "1.2.3",

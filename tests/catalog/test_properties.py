@@ -277,13 +277,3 @@ def test_the_order_of_creation_changes_nothing(nodes: list[Node], chance: random
             make(root, order)
             answers.append(facts(discover(root)))
         assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_bounded_depth_sees_no_deeper(tmp_path: Path, depth: int) -> None:
-    for level in range(1, 6):
-        folder = tmp_path.joinpath(*"abcde"[:level], f"skill-{level}")
-        folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text(f"---\nname: skill-{level}\ndescription: x\n---\n")
-    skills = discover(tmp_path, depth=depth)
-    assert [skill.name for skill in skills] == [f"skill-{level}" for level in range(1, depth)]

@@ -1,7 +1,6 @@
 """The scan cache: a warm scan reads nothing, a change is always noticed, and a bad cache does no harm."""
 
 import ast
-import errno
 import marshal
 import os
 import shutil
@@ -84,14 +83,6 @@ def test_a_scan_without_changes_does_not_write_the_cache(warm: World) -> None:
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
-def test_one_change_costs_one_reading(warm: World) -> None:
-    warm.skill(f"{SKILLS}/s3", description="changed")
-    settle()
-    skills = warm.discover()
-    assert (skills.parsed, skills["s3"].description) == (1, "changed")
-    assert warm.discover().parsed == 0
-
-
 def test_a_folder_that_comes_or_goes_costs_no_reading_of_its_neighbours(warm: World) -> None:
     root = warm.project / SKILLS
     warm.skill(f"{SKILLS}/a", description="first")
@@ -166,23 +157,6 @@ def test_an_edit_of_the_same_size_is_seen_however_soon(
             world.discover()
         edit(path, text.format(number))
     assert world.discover()["a"].description == "0011"
-
-
-def test_skills_that_come_go_and_move_are_seen(warm: World) -> None:
-    root = warm.project / SKILLS
-    warm.skill(f"{SKILLS}/group/new", description="new")
-    (root / "s0").rename(root / "t0")
-    (root / "s1" / "SKILL.md").unlink()
-    (root / "s2" / "SKILL.md").rename(root / "s2" / "skill.md")
-    skills = warm.discover()
-    assert set(described(skills)) == {"new", "s0", "s3", "s4"}
-    assert skills["s0"].path == str(root / "t0" / "SKILL.md")
-    assert {d.code for d in skills.diagnostics} == {"wrong-case", "name-mismatch"}
-
-
-def test_a_change_of_permissions_alone_is_looked_at(warm: World) -> None:
-    (warm.project / SKILLS / "s1" / "SKILL.md").chmod(0o600)
-    assert warm.discover().parsed == 1
 
 
 def test_a_skill_that_becomes_a_link_or_a_folder_is_seen(warm: World) -> None:
@@ -315,18 +289,6 @@ def test_a_full_disk_is_no_reason_to_fail(world: World, monkeypatch: pytest.Monk
     assert list((world.home / ".cache" / "metier").iterdir()) == []
 
 
-@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES])
-def test_a_folder_that_takes_no_file_is_no_reason_to_fail(
-    world: World, monkeypatch: pytest.MonkeyPatch, failure: int
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(failure, os.strerror(failure))
-
-    world.skill(f"{SKILLS}/a")
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
-    assert len(world.discover()) == 1
-
-
 def test_a_cache_folder_that_is_a_file_is_no_reason_to_fail(world: World) -> None:
     world.skill(f"{SKILLS}/a")
     (world.home / ".cache").write_text("x")
@@ -450,18 +412,3 @@ def test_a_rescan_of_a_few_changes_leaves_the_cache_alone_and_the_next_process_i
     assert (expected["fresh"], expected["s0"], "s1" in expected) == ("new", "changed", False)
     assert listed_elsewhere(warm) == expected
     assert cache_file(warm).read_bytes() != before, "its first scan wrote what it read"
-
-
-@pytest.mark.system
-def test_a_rescan_of_many_changes_writes_the_cache(warm: World) -> None:
-    skills = warm.discover()
-    before = cache_file(warm).read_bytes()
-    for number in range(100):
-        warm.skill(f"{SKILLS}/t{number}")
-    skills.refresh()
-    assert cache_file(warm).read_bytes() == before, "a hundred are few"
-    for number in range(101):
-        warm.skill(f"{SKILLS}/u{number}")
-    skills.refresh()
-    assert cache_file(warm).read_bytes() != before
-    assert listed_elsewhere(warm) == described(skills)

@@ -296,15 +296,6 @@ def test_an_error_that_is_no_answer_ends_the_span_too(world: World, seen: Seen) 
     assert seen.attributes("load")["metier.skill.name"] == "notes"
 
 
-def test_a_replay_is_not_traced(world: World, seen: Seen) -> None:
-    store = MemoryStore()
-    session = opened(world, store=store)
-    session.load("notes")
-    watch(seen)
-    assert replay.replay(replay.from_store(store, session.id)).identical
-    assert seen.spans == {}
-
-
 def test_nothing_is_traced_before_and_after(world: World, seen: Seen) -> None:
     session = opened(world)
     session.load("notes")

@@ -193,41 +193,6 @@ def test_nobody_waits_for_a_stream_that_somebody_else_has_locked(place: Callable
 
 
 @pytest.mark.postgres
-def test_appends_to_a_stream_of_others_do_not_try_to_share_a_transaction_each_time(
-    place: Callable[[str], str], postgres: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import psycopg
-
-    from metier.record.store import postgres as module
-
-    monkeypatch.setattr(module, "_ALONE", 3)
-    url = place("postgres")
-    with module.PostgresStore(url, patience=PATIENCE) as store:
-        tried: list[int] = []
-        commit = store._group._commit
-
-        def counted(batches: Sequence[Any]) -> Sequence[Any]:
-            outcomes = commit(batches)
-            tried.append(len(batches))
-            return outcomes
-
-        monkeypatch.setattr(store._group, "_commit", counted)
-        append(store, "a", "a-0")  # a new stream is nobody else's
-        append(store, "a", "a-1")
-        assert tried == [1, 1]
-        with psycopg.connect(url) as other:
-            other.execute("SELECT 1 FROM metier_streams WHERE stream_id = 'a' FOR UPDATE")
-            stuck = Thread(lambda: append(store, "a", "a-2"))
-            until(lambda: len(tried) == 3)
-        assert stuck.end()[0]["seq"] == 2
-        for number in range(3, 6):
-            assert append(store, "a", f"a-{number}")[0]["seq"] == number
-        assert tried == [1] * 3, "the next three went alone"
-        assert append(store, "a", "a-6")[0]["seq"] == 6
-        assert tried == [1] * 4
-
-
-@pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 64, 65, 145])
 def test_events_of_any_number_are_written_in_order(

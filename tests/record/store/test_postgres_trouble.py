@@ -16,10 +16,8 @@ from metier.errors import ConfigError, MissingExtra
 from metier.record.store import Draft, Frame, Store, StoreError, open_store
 from metier.record.store.postgres import LOCK_STREAMS, PostgresStore
 from metier.record.store.postgres_connection import Connection
-from metier.record.store.schema import SCHEMA
 from metier.record.store.sql import insert_artifacts
 from metier.record.store.writes import StreamHead, row_of
-from patience import PATIENCE
 from record.store.conftest import Place, schema_of
 from record.store.server import PostgresServer
 from watching import wait_for
@@ -228,14 +226,6 @@ def test_another_schema_is_refused_and_left_alone(place: Place, version: int) ->
         assert connection.execute("SELECT version FROM metier_schema").fetchall() == [(version,)]
 
 
-def test_the_tables_are_made_once(place: Place) -> None:
-    url = place("postgres")
-    for _ in range(2):
-        open_store(url).close()
-    with psycopg.connect(url) as connection:
-        assert connection.execute("SELECT version FROM metier_schema").fetchall() == [(SCHEMA,)]
-
-
 def test_a_user_who_may_not_create_tables_is_told(postgres: PostgresServer) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS reader")
@@ -282,14 +272,6 @@ def test_a_page_never_jumps_over_a_transaction_that_is_still_open(place: Place, 
         slow.commit()
         assert store.wait(cursor, 120)
         assert [frame["id"] for frame in store.page(cursor).frames] == ["late", "e1"]
-
-
-def test_writers_of_different_streams_do_not_wait_for_each_other(place: Place) -> None:
-    url = place("postgres")
-    with open_store(url, patience=PATIENCE) as store, psycopg.connect(url) as other:
-        store.append("s", "session", "held", [Draft("h", 1, "x", {})])
-        other.execute(LOCK_STREAMS, (["held"],))
-        add(store, 0)  # a store that waited for the other would give up
 
 
 def test_a_stream_that_another_holds_too_long_is_busy_within_the_bound(place: Place) -> None:

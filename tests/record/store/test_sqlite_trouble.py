@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import shutil
 import sqlite3
 import stat
@@ -259,32 +258,6 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:
     refused(small_disk / "trail.db", "full")
 
 
-LIMITED = """
-import resource, sys
-from metier.record.store import Draft, StoreError, open_store
-with open_store(sys.argv[1]) as store:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-    for number in range(10_000):
-        try:
-            store.append("s", "session", "st", [Draft(f"e{number}", 1, "x", {"text": "y" * 2000})])
-        except StoreError as error:
-            print(number, error.reason, store.last_seq("st"))
-            break
-"""
-
-
-@pytest.mark.system
-def test_a_limit_on_the_size_of_files_harms_nothing(file: Path) -> None:
-    assert resource.RLIMIT_FSIZE
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(file)], capture_output=True, text=True, check=True)
-    count, reason, last = done.stdout.split()
-    assert reason in ("full", "failed")
-    assert int(last) == int(count) - 1
-    with open_store(str(file)) as store:
-        assert [frame["seq"] for frame in store.read()] == list(range(int(count)))
-        add(store, int(count))
-
-
 UNPRIVILEGED = """
 import os, sys
 from metier.record.store import Draft, StoreError, open_store
@@ -340,20 +313,6 @@ def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> 
     file.chmod(0o644)
     with open_store(str(file)) as store:
         assert store.last_seq("st") == 0
-
-
-@pytest.mark.system
-def test_a_disk_that_turned_read_only(small_disk: Path) -> None:
-    file = small_disk / "trail.db"
-    with open_store(str(file)) as store:
-        add(store, 0)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    refused(file, "read-only")
-    refused(small_disk / "other.db", "read-only")
-    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    with open_store(str(file)) as store:
-        add(store, 1)
-        assert store.last_seq("st") == 1
 
 
 def test_pruning_gives_the_space_back(file: Path) -> None:

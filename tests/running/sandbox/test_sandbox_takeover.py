@@ -5,7 +5,6 @@ import ctypes
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -208,24 +207,6 @@ def test_version_2_is_set_up_as_its_rules_want(tmp_path: Path, monkeypatch: pyte
 
 
 # --- what is reachable ---
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("writable", [False, True])
-def test_a_socket_in_the_project_is_out_of_reach(case: Case, writable: bool) -> None:
-    text = """
-        import socket
-        try:
-            with socket.socket(socket.AF_UNIX) as stream:
-                stream.connect("/project/service.sock"); print("connected")
-        except OSError as error: print(error.strerror)
-    """
-    with socket.socket(socket.AF_UNIX) as service:
-        service.bind(str(case.box.project / "service.sock"))
-        service.listen()
-        os.chmod(case.box.project / "service.sock", 0o777)
-        outcome = case.run(text, project=str(case.box.project), project_writable=writable)
-    assert outcome.stdout == b"Address family not supported by protocol\n"
 
 
 @pytest.mark.system
