@@ -151,26 +151,11 @@ def test_one_skill_is_judged_as_among_all_of_them_also_where_a_limit_decides(wor
         assert alone == [v for v in together if v.path in paths and v.profile == host]
 
 
-FIELDS = (
-    *(
-        "license: MIT",
-        "compatibility: Any",
-        "metadata:\n  version: 1.0",
-        "metadata:\n  - a",
-        "version: 1.2.3",
-        "zap: 1",
-    ),
-    *("allowed-tools: Read, Write", "allowed-tools: Read Write", "tags: [a, b]", "hide: true", "user-invocable: false"),
-    *("enabled: no", "when_to_use: now", "paths: [src]", "zap: 1", "disable-model-invocation: maybe"),
-)
-
-
 def crowded(world: World) -> list[Path]:
     """More skills than some hosts list, in folders of several hosts. Returns some of all kinds to ask about."""
     odd_skills(world)
     for number in range(260):
         keys = f"disable-model-invocation: {str(number % 7 == 0).lower()}\n" if number % 3 == 0 else ""
-        keys += f"{FIELDS[number % len(FIELDS)]}\n" if number % 4 == 1 else ""
         text = (
             f"---\nname: n{number:03}\ndescription: Number {number}. {'words and more ' * (number % 40)}\n{keys}---\n"
         )
@@ -179,8 +164,7 @@ def crowded(world: World) -> list[Path]:
     for number in (1, 250):
         world.skill(f"~/.agents/skills/n{number:03}", description="Another of the same name.")
         world.skill(f".agents/skills/n{number:03}", description="The one that comes first.")
-    world.skill(".agents/skills/n002", files={"agents/openai.yaml": "policy:\n  allow_implicit_invocation: false\n"})
-    bases, numbers = (world.project, world.home), (0, 2, 3, 84, 101, 250, 256, 259, *range(1, 58, 4))
+    bases, numbers = (world.project, world.home), (0, 1, 3, 84, 101, 250, 256, 259)
     named = [path for number in numbers for base in bases for path in base.glob(f".*/skills/n{number:03}")]
     return [*named, *(world.project / ".agents/skills" / name for name in ("one", "broken", "colon", "a-wide"))]
 

@@ -129,19 +129,10 @@ def test_one_bound_that_is_hit_is_reported_once(world: World, root: Path, tmp_pa
 # --- things named SKILL.md that are no files
 
 
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def make_socket(path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(f"/proc/self/fd/{folder}/SKILL.md")
-    server.close()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{folder}/SKILL.md")
     os.close(folder)
 
 
@@ -155,7 +146,7 @@ def make_device(path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "code"),
-    [(make_folder, "not-a-file"), (make_fifo, "not-a-file"), (make_socket, "unreadable"), (make_device, "not-a-file")],
+    [(Path.mkdir, "not-a-file"), (os.mkfifo, "not-a-file"), (make_socket, "unreadable"), (make_device, "not-a-file")],
 )
 def test_what_is_no_regular_file_is_an_error_and_never_read(
     world: World, root: Path, make: Callable[[Path], None], code: str

@@ -127,10 +127,6 @@ def test_the_cache_can_be_switched_off(warm: World) -> None:
 # --- what is seen
 
 
-def rewrite(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
 def replace_file(path: Path, text: str) -> None:
     other = path.with_name("new")
     other.write_text(text)
@@ -143,10 +139,10 @@ def rewrite_with_old_times(path: Path, text: str) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@pytest.mark.parametrize("edit", [rewrite, replace_file, rewrite_with_old_times])
+@pytest.mark.parametrize("edit", [Path.write_text, replace_file, rewrite_with_old_times])
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_edit_of_the_same_size_is_seen_however_soon(
-    world: World, edit: Callable[[Path, str], None], waits: bool
+    world: World, edit: Callable[[Path, str], object], waits: bool
 ) -> None:
     text = "---\nname: a\ndescription: {:04}\n---\n"
     path = Path(world.skill(f"{SKILLS}/a", text=text.format(0)))
@@ -188,10 +184,6 @@ def test_a_change_behind_a_link_is_seen(world: World, tmp_path: Path) -> None:
 # --- caches that are not to be trusted
 
 
-def truncate(data: bytes) -> bytes:
-    return data[:-7]
-
-
 def flip(position: int) -> Callable[[bytes], bytes]:
     return lambda data: data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :]
 
@@ -204,7 +196,7 @@ def forge(content: Any) -> Callable[[bytes], bytes]:
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "a header alone": lambda data: data[:16],
-    "cut short": truncate,
+    "cut short": lambda data: data[:-7],
     "grown": lambda data: data + b"x",
     "another version": lambda data: b"MTR9" + data[4:],
     "a wrong checksum": flip(5),

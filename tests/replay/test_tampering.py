@@ -166,19 +166,8 @@ def cut(lines: Lines, chance: random.Random) -> str:
 
 
 KINDS: tuple[Callable[[Lines, random.Random], str], ...] = (
-    change_value,
-    change_value,
-    change_value,
-    change_frame,
-    change_frame,
-    change_key,
-    change_artifact,
-    change_state,
-    remove,
-    duplicate,
-    swap,
-    append,
-    cut,
+    *(change_value, change_value, change_value, change_frame, change_frame, change_key, change_artifact, change_state),
+    *(remove, duplicate, swap, append, cut),
 )
 
 

@@ -20,7 +20,7 @@ from metier.replay import from_store, verify
 from metier.running.sandbox import Outcome, Runner
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.runners import choose
-from metier.session.approvals import Answers, questions
+from metier.session.approvals import questions
 from metier.session.session import Session
 from metier.values.grants import recorded_tools
 from metier.values.results import Request
@@ -121,24 +121,6 @@ def test_an_edit_of_any_file_is_asked_about_again_after_always(world: World) -> 
         assert (len(person.asked), len(again.asked)) == (2, 1)
     refused = opened(world).call("skill_run", {"name": "tell", "script": "scripts/made.pyc"})
     assert (refused.ok, "compiled Python" in refused.text) == (False, True)
-
-
-def test_an_answer_ahead_is_no_answer_to_a_changed_skill(world: World) -> None:
-    folder = world.skill(OWN, files=FILES).parent
-    answers, fake = Answers(), FakeRunner(default=Outcome(0, "exit", 1))
-    session = world.discover().session(approve=answers, runner=fake)
-    session.call("skill_load", {"name": "tell"})
-    ahead = questions(session, *RUN)
-    with answers.given(ahead, True):
-        assert session.call(*RUN).ok
-    (folder / "scripts/helper.sh").write_text("say() { echo edited; }\n")
-    with answers.given(ahead, True):
-        assert not session.call(*RUN).ok
-    (asked,) = questions(session, *RUN)
-    assert asked not in ahead
-    with answers.given([asked], True):
-        assert session.call(*RUN).ok
-    assert [job.tree.digest for job in fake.jobs if job.tree] == [ahead[0].digest, asked.digest]
 
 
 def test_a_script_behind_links_is_found_in_the_tree_and_none_leaves_it(world: World, tmp_path: Path) -> None:

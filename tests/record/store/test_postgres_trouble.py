@@ -177,21 +177,14 @@ def test_a_saved_state_whose_answer_was_lost_is_no_conflict(forgetful: Store) ->
     assert forgetful.save_state("s", "k", {"a": 1}, expected_version=0) == 1
 
 
-def test_no_server_is_a_clear_error_without_the_password() -> None:
+def test_what_cannot_be_opened_is_a_clear_error_without_the_password(postgres: PostgresServer) -> None:
     with pytest.raises(StoreError) as caught:
         open_store("postgresql://user:tops3cret@127.0.0.1:1/trail")
     assert (caught.value.reason, caught.value.exit_code) == ("unopenable", 4)
     assert "postgresql://user@127.0.0.1:1/trail" in str(caught.value)
-    assert "tops3cret" not in str(caught.value)
-
-
-def test_a_url_that_cannot_be_understood_does_not_show_the_password() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as wrong:
         open_store("postgresql://user:tops3cret@host:port/trail?nonsense=1")
-    assert "tops3cret" not in str(caught.value)
-
-
-def test_a_missing_database_is_a_clear_error(postgres: PostgresServer) -> None:
+    assert "tops3cret" not in f"{caught.value} {wrong.value}"
     with pytest.raises(StoreError, match='database "nowhere" does not exist'):
         open_store(postgres.url.replace("/postgres", "/nowhere"))
 

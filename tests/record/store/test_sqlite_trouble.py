@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from limited import open_folder
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.sqlite import SqliteStore
 from patience import PATIENCE
+
+__all__ = ["open_folder"]
 
 
 def add(store: Store, number: int, size: int = 10) -> None:
@@ -83,18 +86,11 @@ def test_a_torn_log_loses_only_what_was_never_acknowledged(file: Path, tmp_path:
             assert again.last_seq("st") == 1
 
 
-def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
-    assert "is a folder" in str(refused(tmp_path, "unopenable"))
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+def test_what_is_there_in_place_of_the_file_or_its_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be created" in str(refused(tmp_path / "file" / "trail.db", "unopenable"))
-
-
-def test_a_pipe_in_place_of_the_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in str(refused(tmp_path / "pipe", "unopenable"))
+    for path, says in (("", "is a folder"), ("file/trail.db", "cannot be created"), ("pipe", "not a regular file")):
+        assert says in str(refused(tmp_path / path, "unopenable"))
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path) -> None:
@@ -279,16 +275,6 @@ def as_nobody(path: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user can enter, unlike those of pytest."""
-    folder = Path(tempfile.mkdtemp(prefix="metier-open-"))
-    folder.chmod(0o755)
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
 
 
 @pytest.mark.system

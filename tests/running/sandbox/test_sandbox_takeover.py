@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import IDENTITIES, Case, settled
+from bench.attack.boxes import IS_ROOT, Case, settled
 from metier.limits import MIB
 from metier.running.sandbox import RunLimits, SandboxUnavailable, ScriptRefused, bubblewrap, cgroup
 from metier.running.sandbox.mounts import SandboxView
@@ -24,15 +24,10 @@ from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
 
-@pytest.fixture(params=IDENTITIES)
-def identity(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(params=["group", "watched"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, identity: str) -> str:
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With a control group, and without: most ordinary users cannot create one, so theirs are watched twice."""
-    if request.param == "group" and identity == "root" and cgroup.find_place() is not None:
+    if request.param == "group" and IS_ROOT and cgroup.find_place() is not None:
         return "group"
     monkeypatch.setattr(cgroup, "find_place", lambda: None)
     return "watched"
