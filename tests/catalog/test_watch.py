@@ -101,14 +101,6 @@ def test_what_a_watcher_just_found_is_not_searched_again(world: World) -> None:
     assert skills.adopt({}).added == ("fifth",), "a catalog of which nothing was found is searched"
 
 
-def test_a_host_that_looks_only_at_its_start_adopts_nothing(world: World) -> None:
-    world.skill(f"{SKILLS}/first")
-    skills = world.discover(settings={"catalog.refresh": "start"})
-    world.skill(f"{SKILLS}/second")
-    assert not skills.adopt({skills: world.discover().catalog})
-    assert names(skills) == ["first"]
-
-
 # --- what is told
 
 

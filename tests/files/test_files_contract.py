@@ -1,7 +1,6 @@
 """The contract of `Files`. The files on disk and a source from outside must both pass it, also in a session."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -88,12 +87,6 @@ def test_a_listing_that_a_limit_cuts_is_truncated(
     skills: Skills, files: Files, max_files: int, max_bytes: int, listed: tuple[str, ...]
 ) -> None:
     assert files.listing(skills["pdf"], max_files, max_bytes) == Listing(listed, True, 3 - len(listed))
-
-
-def test_threads_read_at_the_same_time(skills: Skills, files: Files) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda path: files.resource(skills["pdf"], path, 1000).data, list(FILES) * 50))
-    assert read == [text.encode() for text in FILES.values()] * 50
 
 
 def test_a_session_works_with_any_source(skills: Skills, files: Files) -> None:

@@ -123,18 +123,6 @@ def test_a_snapshot_that_is_not_good_is_ignored_and_the_events_decide(world: Wor
     assert (opened.state, opened.snapshot_seq) == (expected, -1)
 
 
-def test_the_snapshot_of_another_session_is_ignored(world: World) -> None:
-    store = MemoryStore()
-    skills = discover(world, "standard")
-    for name in ("one", "two"):
-        session = skills.session(id=name, store=store)
-        for _ in range(SNAPSHOT_EVENTS // 3):
-            session.load("s1" if name == "one" else "s2")
-    store.save_state("two", SNAPSHOT, stored_snapshot(store, "one"))
-    assert list(skills.session(id="two", store=store).activated) == ["s2"]
-    assert read_state(store, "two").snapshot_seq == -1
-
-
 # --- dropped before any step ---
 
 
