@@ -28,45 +28,39 @@ class RandomEdits:
     def skills(self) -> list[Path]:
         return [file.parent for file in self.root.rglob("SKILL.md")]
 
+    def one_of(self, folders: list[Path]) -> list[Path]:
+        """One of them, if there are any."""
+        return self.chance.sample(folders, min(1, len(folders)))
+
     def act(self) -> None:
-        weights = {
-            self.create: 5,
-            self.edit: 5,
-            self.save_by_rename: 3,
-            self.rename: 3,
-            self.remove: 3,
-            self.break_one: 2,
-            self.group: 2,
-            self.regroup: 2,
-            self.link: 1,
-            self.ignored: 1,
-            self.attach: 2,
-        }
-        self.chance.choices(list(weights), list(weights.values()))[0]()
+        often, sometimes = (self.create, self.edit), (self.save_by_rename, self.rename, self.remove)
+        rarely = (self.break_one, self.group, self.regroup, self.attach)
+        acts = (*often * 5, *sometimes * 3, *rarely * 2, self.link, self.ignored)
+        self.chance.choice(acts)()
 
     def create(self) -> None:
         base = self.chance.choice([self.root, *(f for f in self.folders() if not (f / "SKILL.md").exists())])
         write_skill(base / self.new_name(), description=f"Number {self.number}.")
 
     def edit(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             write_skill(folder, description=f"Edited {self.new_name()}.")
 
     def save_by_rename(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             draft = Path(write_skill(self.outside / "draft", folder.name, description=f"Saved {self.new_name()}."))
             draft.replace(folder / "SKILL.md")
 
     def rename(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             folder.rename(folder.with_name(self.new_name()))
 
     def remove(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
 
     def break_one(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             (folder / "SKILL.md").write_text(BROKEN)
 
     def group(self) -> None:
@@ -74,7 +68,7 @@ class RandomEdits:
 
     def regroup(self) -> None:
         groups = [folder for folder in self.folders() if not (folder / "SKILL.md").exists()]
-        for folder in self.chance.sample(groups, min(1, len(groups))):
+        for folder in self.one_of(groups):
             if self.chance.random() < 0.5:
                 folder.rename(folder.with_name(self.new_name()))
             else:
@@ -89,6 +83,6 @@ class RandomEdits:
         write_skill(self.root / "node_modules" / "below")
 
     def attach(self) -> None:
-        for folder in self.chance.sample(found := self.skills(), min(1, len(found))):
+        for folder in self.one_of(self.skills()):
             (folder / "references").mkdir(exist_ok=True)
             (folder / "references" / f"{self.new_name()}.md").write_text("A page.")

@@ -23,116 +23,41 @@ GOOD = "name: x\ndescription: x\n"
 
 
 def skill(yaml: str | bytes, fenced: bool = True) -> Callable[[World], dict[str, object]]:
-    """Write one skill named x with this frontmatter."""
+    """One skill named x with this frontmatter."""
     text = yaml.encode() if isinstance(yaml, str) else yaml
+    return there({f"{SKILLS}/x/SKILL.md": b"---\n" + text + b"\n---\n" if fenced else text})
+
+
+def there(files: dict[str, str | bytes | None], **given: object) -> Callable[[World], dict[str, object]]:
+    """These files, links (`-> target`) and folders (`None`), and what is given to the scan."""
 
     def build(world: World) -> dict[str, object]:
-        world.skill(f"{SKILLS}/x", text=b"---\n" + text + b"\n---\n" if fenced else text)
-        return {}
+        for name, content in files.items():
+            path = world.home / name[2:] if name.startswith("~/") else world.project / name
+            (path if content is None else path.parent).mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str) and content.startswith("-> "):
+                path.symlink_to(content[3:])
+            elif content is not None:
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return given
 
     return build
 
 
-def unreadable(world: World) -> dict[str, object]:
-    (world.project / SKILLS / "x").mkdir(parents=True)
-    (world.project / SKILLS / "x/SKILL.md").symlink_to("/nowhere/SKILL.md")
-    return {}
+def named(*names: str, **settings: object) -> Callable[[World], dict[str, object]]:
+    """A good skill in each of these folders, and settings."""
+    files: dict[str, str | bytes | None] = {
+        f"{SKILLS}/{name}/SKILL.md": f"---\nname: {name[-1]}\ndescription: {name}\n---\n" for name in names
+    }
+    return there(files, settings=settings)
 
 
-def not_a_file(world: World) -> dict[str, object]:
-    (world.project / SKILLS / "x/SKILL.md").mkdir(parents=True)
-    return {}
-
-
-def wrong_case(world: World) -> dict[str, object]:
-    (world.project / SKILLS / "x").mkdir(parents=True)
-    (world.project / SKILLS / "x/skill.md").write_text("")
-    return {}
-
-
-def root_missing(world: World) -> dict[str, object]:
-    return {"settings": {"custom_directories": ["nowhere"]}}
-
-
-def root_not_folder(world: World) -> dict[str, object]:
-    (world.project / ".agents").mkdir()
-    (world.project / SKILLS).write_text("")
-    return {}
-
-
-def root_outside(world: World) -> dict[str, object]:
-    return {"settings": {"project": {"root_env": "HERE"}}, "env": {"HERE": "/elsewhere"}}
-
-
-def registry_invalid(world: World) -> dict[str, object]:
-    (world.home / ".claude/plugins").mkdir(parents=True)
-    (world.home / ".claude/plugins/installed_plugins.json").write_text("{")
-    return {"profile": "omp"}
-
-
-def bound_reached(world: World) -> dict[str, object]:
-    (world.project / SKILLS / "a/b/c").mkdir(parents=True)
-    return {"settings": {"discovery": {"max_depth": 1}}}
-
-
-def link_not_followed(world: World) -> dict[str, object]:
-    (world.project / SKILLS).mkdir(parents=True)
-    (world.project / SKILLS / "x").symlink_to(world.home)
-    return {"settings": {"discovery": {"folder_links": "never"}}}
-
-
-def collision(world: World) -> dict[str, object]:
-    world.skill(f"{SKILLS}/a/x", description="one")
-    world.skill(f"{SKILLS}/b/x", description="two")
-    return {}
-
-
-def switched_off(world: World) -> dict[str, object]:
-    return {"settings": {"enabled": False}}
-
-
-def too_many_skills(world: World) -> dict[str, object]:
-    world.skill(f"{SKILLS}/x")
-    world.skill(f"{SKILLS}/y")
-    return {"settings": {"catalog": {"max_skills": 1}}}
-
-
-def state_invalid(world: World) -> dict[str, object]:
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/skills.json").write_text("{")
-    return {}
-
-
-def setting_elsewhere(world: World) -> dict[str, object]:
-    return {"settings": {"skills": {"initial": {"maxEntries": 3}}}}
-
-
-def context_file_refused(world: World) -> dict[str, object]:
-    (world.project / "AGENTS.md").symlink_to("/etc/hostname")
-    return {}
-
-
-def setting_removed(world: World) -> dict[str, object]:
-    return {"settings": dict.fromkeys(removed("settings"), True)}
-
-
-def rule_dropped(world: World) -> dict[str, object]:
-    return {"profile": "codelia", "settings": {"permissions": {"deny": [{"tool": "skill_load", "skill_name": ""}]}}}
-
-
-def rule_wrong(world: World) -> dict[str, object]:
-    return {"settings": {"permissions": {"deny": [{"tool": "run"}]}}}
-
-
-def untrusted(world: World) -> dict[str, object]:
-    world.skill(f"{SKILLS}/x")
-    return {"settings": {"policy": {"trust": "required"}}}
-
-
+HERE = {"settings": {"project": {"root_env": "HERE"}}, "env": {"HERE": "/elsewhere"}}
+NO_NAME = {"deny": [{"tool": "skill_load", "skill_name": ""}]}
 CASES: dict[str, Callable[[World], dict[str, object]]] = {
-    "unreadable": unreadable,
-    "not-a-file": not_a_file,
-    "wrong-case": wrong_case,
+    "unreadable": there({f"{SKILLS}/x/SKILL.md": "-> /nowhere/SKILL.md"}),
+    "not-a-file": there({f"{SKILLS}/x/SKILL.md": None}),
+    "wrong-case": there({f"{SKILLS}/x/skill.md": ""}),
     "not-utf8": skill(b"name: \xff"),
     "nul-byte": skill(b"name: \x00"),
     "frontmatter-missing": skill("# Title", fenced=False),
@@ -161,22 +86,22 @@ CASES: dict[str, Callable[[World], dict[str, object]]] = {
     "unknown-key": skill(f"{GOOD}version: x"),
     "hidden-characters": skill('name: x\ndescription: "x\\u202e"'),
     "invisible-removed": skill('name: x\ndescription: "x\\u200b"'),
-    "root-missing": root_missing,
-    "root-not-folder": root_not_folder,
-    "root-outside": root_outside,
-    "registry-invalid": registry_invalid,
-    "bound-reached": bound_reached,
-    "link-not-followed": link_not_followed,
-    "collision": collision,
-    "switched-off": switched_off,
-    "too-many-skills": too_many_skills,
-    "state-invalid": state_invalid,
-    "setting-elsewhere": setting_elsewhere,
-    "setting-removed": setting_removed,
-    "rule-dropped": rule_dropped,
-    "rule-wrong": rule_wrong,
-    "untrusted": untrusted,
-    "context-file-refused": context_file_refused,
+    "root-missing": named(custom_directories=["nowhere"]),
+    "root-not-folder": there({SKILLS: ""}),
+    "root-outside": there({}, **HERE),
+    "registry-invalid": there({"~/.claude/plugins/installed_plugins.json": "{"}, profile="omp"),
+    "bound-reached": there({f"{SKILLS}/a/b/c": None}, settings={"discovery": {"max_depth": 1}}),
+    "link-not-followed": there({f"{SKILLS}/x": "-> /etc"}, settings={"discovery": {"folder_links": "never"}}),
+    "collision": named("a/x", "b/x"),
+    "switched-off": named(enabled=False),
+    "too-many-skills": named("x", "y", catalog={"max_skills": 1}),
+    "state-invalid": there({".metier/skills.json": "{"}),
+    "setting-elsewhere": named(skills={"initial": {"maxEntries": 3}}),
+    "setting-removed": named(**dict.fromkeys(removed("settings"), True)),
+    "rule-dropped": there({}, profile="codelia", settings={"permissions": NO_NAME}),
+    "rule-wrong": named(permissions={"deny": [{"tool": "run"}]}),
+    "untrusted": named("x", policy={"trust": "required"}),
+    "context-file-refused": there({"AGENTS.md": "-> /etc/hostname"}),
 }
 
 
@@ -256,12 +181,6 @@ def literals(node: ast.expr) -> set[str]:
 
 def test_the_source_reports_exactly_the_documented_codes() -> None:
     assert reported_codes() - set(codes()["findings"]) == set(codes()["diagnostics"])
-
-
-def test_codes_are_kebab_case_and_described_in_a_sentence() -> None:
-    for code, text in codes()["diagnostics"].items():
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)
-        assert text.endswith(".")
 
 
 def test_every_code_is_in_the_documentation() -> None:

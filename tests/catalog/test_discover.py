@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import tempfile
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from limited import open_folder, run_as_nobody, run_bounded
+from limited import open_folder, run_as_nobody
 from metier import ConfigError, Skills, limits
 from metier.testing import write_skill
 from worlds import World
@@ -54,14 +53,6 @@ def test_a_linked_folder_is_a_skill_under_the_name_of_the_link(world: World, roo
     )
 
 
-def test_a_file_reached_by_two_ways_is_met_once(world: World, root: Path) -> None:
-    (root / "again").symlink_to("good")
-    skills = world.discover()
-    assert names(skills) == ["good"]
-    assert reasons(skills) == [("same-file", "again")]
-    assert skills.counts.found == 2
-
-
 @pytest.mark.parametrize("roots", [["one", "two"], ["two", "one"], ["one", "links"], ["links", "one"]])
 @pytest.mark.parametrize(("kind", "loaded", "errors"), [("good", 2, 0), ("broken", 1, 1), ("a folder", 1, 3)])
 def test_a_file_in_two_roots_is_met_once(world: World, roots: list[str], kind: str, loaded: int, errors: int) -> None:
@@ -89,16 +80,6 @@ def test_a_file_in_two_roots_is_met_once(world: World, roots: list[str], kind: s
         assert (counts.loaded, counts.shadowed, counts.errors) == (loaded, 0, errors)
         assert {reason for reason, _ in reasons(skills)} <= {"same-file"}
         assert counts.found == (4 if "two" in roots else 6)
-
-
-def test_a_loop_of_links_ends(world: World, root: Path) -> None:
-    (root / "up").symlink_to("..")
-    (root / "self").symlink_to("self")
-    (root / "a").symlink_to("b")
-    (root / "b").symlink_to("a")
-    (root / "deep").mkdir()
-    (root / "deep" / "back").symlink_to(world.project)
-    assert names(world.discover()) == ["good"]
 
 
 def test_a_dangling_link_is_nothing(world: World, root: Path) -> None:
@@ -135,17 +116,6 @@ def test_a_skill_file_that_links_to_nothing_is_an_error(world: World, root: Path
     assert skills.counts.errors == 1
 
 
-def test_a_link_into_a_huge_tree_stops_at_its_own_bound(world: World, root: Path, tmp_path: Path) -> None:
-    world.trust()  # its links lead out of the project
-    for number in range(40):
-        (tmp_path / "huge" / f"d{number}").mkdir(parents=True)
-    (root / "huge").symlink_to(tmp_path / "huge")
-    skills = world.discover(settings={"discovery": {"max_linked_directories": 5}})
-    assert names(skills) == ["good"]
-    assert {d.code for d in skills.diagnostics} == {"bound-reached"}
-    assert "5 folders behind a link" in skills.diagnostics[0].message
-
-
 def test_one_bound_that_is_hit_is_reported_once(world: World, root: Path, tmp_path: Path) -> None:
     world.trust()  # its links lead out of the project
     for number in range(40):
@@ -159,19 +129,10 @@ def test_one_bound_that_is_hit_is_reported_once(world: World, root: Path, tmp_pa
 # --- things named SKILL.md that are no files
 
 
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def make_socket(path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(f"/proc/self/fd/{folder}/SKILL.md")
-    server.close()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{folder}/SKILL.md")
     os.close(folder)
 
 
@@ -185,7 +146,7 @@ def make_device(path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "code"),
-    [(make_folder, "not-a-file"), (make_fifo, "not-a-file"), (make_socket, "unreadable"), (make_device, "not-a-file")],
+    [(Path.mkdir, "not-a-file"), (os.mkfifo, "not-a-file"), (make_socket, "unreadable"), (make_device, "not-a-file")],
 )
 def test_what_is_no_regular_file_is_an_error_and_never_read(
     world: World, root: Path, make: Callable[[Path], None], code: str
@@ -199,20 +160,6 @@ def test_what_is_no_regular_file_is_an_error_and_never_read(
 
 
 # --- sizes
-
-
-@pytest.mark.system
-def test_a_file_of_100_megabytes_costs_no_more_than_its_head(world: World, root: Path) -> None:
-    for name, start in (("large", b"---\nname: large\ndescription: x\n---\n"), ("endless", b"---\nname: endless\n")):
-        (root / name).mkdir()
-        with (root / name / "SKILL.md").open("wb") as stream:
-            stream.write(start)
-            stream.truncate(100 * 2**20)
-    code = f"skills = Skills.discover({str(world.project)!r}, home={str(world.home)!r})\n"
-    code += "print(json.dumps([[s.name for s in skills], [d.code for d in skills.diagnostics]]))"
-    done = run_bounded("import json\nfrom metier import Skills", code, megabytes=20)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [["good", "large"], ["frontmatter-too-large"]]
 
 
 @pytest.fixture
@@ -253,14 +200,6 @@ def test_links_cannot_multiply_the_bound_on_folders(world: World, root: Path, tm
     skills = world.discover(settings={"discovery": {"max_linked_directories": 20, "max_directories": 50}})
     (note,) = skills.diagnostics
     assert "50 folders" in note.message
-
-
-def test_a_bound_on_folders_is_reported_where_the_search_stopped(world: World, root: Path) -> None:
-    for number in range(20):
-        (root / f"x{number:02}" / "y").mkdir(parents=True)
-    skills = world.discover(settings={"discovery": {"max_directories": 4}})
-    assert names(skills) == ["good"]
-    assert {d.code for d in skills.diagnostics} == {"bound-reached"}
 
 
 # --- names
@@ -311,28 +250,12 @@ def test_folders_inside_a_skill_are_not_searched(world: World, root: Path) -> No
 # --- roots
 
 
-def test_a_root_that_is_a_file_is_an_error_and_the_rest_loads(world: World) -> None:
-    world.skill("~/.agents/skills/good")
-    (world.project / ".agents").mkdir()
-    (world.project / SKILLS).write_text("x")
-    skills = world.discover()
-    assert names(skills) == ["good"]
-    assert [(d.code, d.severity, d.path) for d in skills.diagnostics] == [
-        ("root-not-folder", "error", str(world.project / SKILLS))
-    ]
-
-
 @pytest.mark.parametrize(("made", "says"), [(False, "does not exist"), (True, "is not a folder")])
 def test_an_explicit_root_must_be_there(world: World, root: Path, made: bool, says: str) -> None:
     if made:
         (world.project / "mine").write_text("x")
     with pytest.raises(ConfigError, match=f"{world.project}/mine {says}"):
         world.discover(roots=["mine"])
-
-
-def test_a_missing_default_root_is_a_matter_of_course(world: World) -> None:
-    skills = world.discover()
-    assert (len(skills), skills.diagnostics) == (0, ())
 
 
 def test_explicit_roots_come_first_and_are_relative_to_the_working_directory(world: World, root: Path) -> None:
@@ -343,9 +266,14 @@ def test_explicit_roots_come_first_and_are_relative_to_the_working_directory(wor
     assert skills["good"].description == "mine"
 
 
-def test_a_root_that_is_itself_a_skill_is_found(world: World) -> None:
-    world.skill("alone")
-    assert names(world.discover(roots=["alone"])) == ["alone"]
+def test_a_scan_writes_nothing_beside_skills(world: World, root: Path) -> None:
+    def seen() -> dict[str, tuple[int, ...]]:
+        paths = [world.project, *world.project.rglob("*")]
+        return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns, path.lstat().st_ino) for path in paths}
+
+    before = seen()
+    world.discover().refresh()
+    assert seen() == before
 
 
 # --- permissions, as a real user without rights
@@ -373,58 +301,3 @@ print(json.dumps([[s.name for s in skills], [[d.code, d.path] for d in skills.di
     where = {os.path.relpath(path, base / "skills") for _, path in notes}
     assert where == {"locked-file/SKILL.md", "locked-folder/SKILL.md", "no-search/SKILL.md", "no-list"}
     assert counts == {"found": 4, "loaded": 1, "shadowed": 0, "skipped": 0, "errors": 3}
-
-
-# --- the same disk, the same result; and nothing changes on it
-
-TREE = {
-    "b/SKILL.md": "---\nname: b\ndescription: x\n---\n",
-    "a/SKILL.md": "---\nname: a\ndescription: x\n---\n",
-    "group/a/SKILL.md": "---\nname: a\ndescription: other\n---\n",
-    "z/SKILL.md": "broken",
-    "group/zz/a/SKILL.md": "---\nname: a\ndescription: third\n---\n",
-    "c/skill.md": "",
-    "build/SKILL.md": "",
-}
-
-
-def test_the_result_does_not_depend_on_the_order_in_which_files_were_made(world: World) -> None:
-    seen: list[object] = []
-    for order in (list(TREE), list(reversed(TREE)), sorted(TREE)):
-        shutil.rmtree(world.project / SKILLS, ignore_errors=True)
-        for path in order:
-            file = world.project / SKILLS / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(TREE[path])
-            os.utime(file, ns=(10**18, 10**18))
-        found = world.discover(settings={"cache": False}).catalog
-        seen.append(
-            (
-                [s.as_dict() for s in found.skills],
-                [s.as_dict() for s in found.shadowed],
-                [s.as_dict() for s in found.skipped],
-                [d.as_dict() for d in found.diagnostics],
-            )
-        )
-    assert seen[0] == seen[1] == seen[2]
-
-
-def snapshot(folder: Path) -> dict[str, tuple[int, ...]]:
-    paths = [folder, *folder.rglob("*")]
-    stats = {str(path): path.lstat() for path in paths}
-    return {path: (s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_size, s.st_mode) for path, s in stats.items()}
-
-
-def test_nothing_is_written_beside_skills_and_nothing_is_executed(world: World, root: Path) -> None:
-    trap = f"#!/bin/sh\ntouch {world.home}/executed\n"
-    files: dict[str, str | bytes] = {
-        "scripts/run.sh": trap,
-        "conftest.py": trap,
-        "__init__.py": f"open('{world.home}/executed', 'w')",
-    }
-    world.skill(f"{SKILLS}/trap", files=files, hooks={"load": f"touch {world.home}/executed"}, body=f"!`{trap}`")
-    before = snapshot(world.project)
-    world.discover()
-    world.discover().refresh()
-    assert snapshot(world.project) == before
-    assert not (world.home / "executed").exists()

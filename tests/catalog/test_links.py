@@ -199,18 +199,6 @@ def test_a_root_with_too_many_skills_stops_at_its_bound_and_the_report_says_what
     assert (len(again), again.diagnostics) == (31, ())
 
 
-@pytest.mark.system
-def test_a_project_cannot_raise_the_bound(world: World) -> None:
-    for number in range(4):
-        world.skill(f"{SKILLS}/s{number}")
-    config = world.home / ".config/metier/config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text("discovery.max_skills = 2\n")
-    (world.project / ".metier").mkdir()
-    (world.project / ".metier/config.toml").write_text("discovery.max_skills = 9\n")
-    assert len(metier(world, "list")["skills"]) == 2
-
-
 def test_broken_files_count_for_the_bound(world: World) -> None:
     for number in range(30):
         world.skill(f"{SKILLS}/s{number:02}", text="nothing")

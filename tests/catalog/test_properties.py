@@ -2,8 +2,6 @@
 
 import json
 import os
-import random
-import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -185,13 +183,6 @@ def refused_links(skills: Skills) -> set[str]:
     return {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths}
 
 
-def facts(skills: Skills) -> tuple[object, ...]:
-    """Everything in a catalog except the times of files."""
-    skills_ = [{**s.as_dict(), "mtime": 0, "mtime_ms": 0} for s in skills]
-    shadowed = [{**s.as_dict(), "mtime": 0, "mtime_ms": 0} for s in skills.shadowed]
-    return skills_, shadowed, skills.skipped, skills.catalog.failed, skills.diagnostics, skills.counts
-
-
 def discover(root: Path, **rules: object) -> Skills:
     return Skills.discover(root, roots=["."], home="/nowhere", settings={"cache": False, "discovery": rules})
 
@@ -255,35 +246,3 @@ def test_any_tree_is_accounted_for_under_every_profile(nodes: list[Node], profil
         fates = [*found, *found.shadowed, *found.skipped, *found.catalog.failed]
         assert found.counts.found == len(fates)
         assert len(found.errors) == found.counts.errors
-
-
-@pytest.mark.system
-@examples(40)
-@given(NODES, st.randoms(use_true_random=False))
-def test_the_order_of_creation_changes_nothing(nodes: list[Node], chance: random.Random) -> None:
-    kept: dict[tuple[str, ...], Node] = {}
-    for node in nodes:  # one node per path, so that the order does not matter
-        if not any(tuple(node[0][: len(key)]) == key or key[: len(node[0])] == tuple(node[0]) for key in kept):
-            kept[tuple(node[0])] = node
-    assume(all(node[1] != "link" for node in kept.values()))
-    plain = list(kept.values())
-    shuffled = chance.sample(plain, len(plain))
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "tree")
-        answers: list[tuple[object, ...]] = []
-        for order in (plain, shuffled):
-            shutil.rmtree(root, ignore_errors=True)
-            root.mkdir()
-            make(root, order)
-            answers.append(facts(discover(root)))
-        assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_bounded_depth_sees_no_deeper(tmp_path: Path, depth: int) -> None:
-    for level in range(1, 6):
-        folder = tmp_path.joinpath(*"abcde"[:level], f"skill-{level}")
-        folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text(f"---\nname: skill-{level}\ndescription: x\n---\n")
-    skills = discover(tmp_path, depth=depth)
-    assert [skill.name for skill in skills] == [f"skill-{level}" for level in range(1, depth)]

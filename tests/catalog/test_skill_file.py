@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,10 +10,8 @@ from metier.catalog import frontmatter
 from metier.catalog.skill_file import Heads, HostRows, row_of
 from metier.hosts import profiles
 from metier.hosts.profiles import Profile
-from metier.values.skill import Root
 
 STAMP = bytes(32)
-ROOT = Root("/nowhere", "project", "skills")
 HOSTS = [profiles.build(profiles.load(name)) for name in profiles.BUILT_IN]
 STANDARD = profiles.build(profiles.load("standard"))
 
@@ -80,13 +77,3 @@ def test_a_policy_beside_a_file_counts_for_the_host_that_reads_it(tmp_path: Path
     policy.write_text("policy:\n  allow_implicit_invocation: false\n")
     compared(f"{tmp_path}/pdf", ("name: pdf", "description: Words."))
     compared(f"{tmp_path}/pdf", ("name: pdf", "description: Words.", "zap: 1"))
-
-
-@pytest.mark.parametrize("more", [(), ("license: MIT",)])
-def test_hosts_share_the_row_of_a_file_with_nothing_to_report(more: tuple[str, ...]) -> None:
-    parsed = frontmatter.parse("\n".join(("---", "name: pdf", "description: Words.", *more, "---", "")).encode())
-    assert parsed is not None
-    heads = Heads()
-    heads.keep("/s/pdf/SKILL.md", STAMP, parsed)
-    rows = [HostRows(heads, profile).row("/s/pdf/SKILL.md", require_description=True) for profile in HOSTS]
-    assert len({id(row) for row in rows}) == 1

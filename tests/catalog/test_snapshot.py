@@ -1,6 +1,5 @@
 """A catalog as JSON: nothing is lost."""
 
-import json
 from dataclasses import replace
 
 from metier.catalog import snapshot
@@ -58,32 +57,3 @@ def test_a_restored_catalog_is_the_one_that_was_dumped() -> None:
     assert (other.skipped, other.failed, other.diagnostics) == (one.skipped, one.failed, one.diagnostics)
     assert (other.truncated, other.by_name) == (one.truncated, one.by_name)
     assert other.roots == (*one.roots, one.shadowed[0].skill.root)
-
-
-def test_the_columns_have_the_order_of_the_record() -> None:
-    data = json.loads(snapshot.dump(catalog()))
-    assert list(data) == [
-        "profile",
-        "place",
-        "roots",
-        "skills",
-        "shadowed",
-        "skipped",
-        "failed",
-        "diagnostics",
-        "truncated",
-    ]
-    assert data["place"] == ["/c", "/h", "/p"]
-    assert data["roots"] == [
-        ["/r", "user", "extra", 3, False, 2, True, False],
-        ["/other", "repo", "repo", 0, True, 0, False, False],
-    ]
-    fields = {"name": "x", "metadata": {"a": [1, "é"]}}
-    row = ["x", "Does it.", "/r/x/SKILL.md", "/real/x/SKILL.md", 0, 5, 6, fields, False, False, "pinned", False, "", []]
-    assert data["skills"] == [row]
-    assert data["shadowed"] == [[[*row[:2], "/r/y/SKILL.md", row[3], 1, *row[5:]], "/r/x/SKILL.md", True]]
-    assert data["skipped"] == [["/s", "ignored", "why", "s"]]
-    assert data["diagnostics"] == [
-        ["a", "error", "m", "/f", 1, 2, "h", ""],
-        ["b", "info", "m", "", 0, 0, "", "permission"],
-    ]

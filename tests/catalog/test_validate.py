@@ -194,41 +194,26 @@ def test_what_people_can_see_stays(char: str) -> None:
     assert judge(description=f"a {char} b").description.startswith("a")
 
 
-@pytest.mark.parametrize(
-    ("written", "entries"),
-    [
-        ("Read Write", ("Read", "Write")),
-        ("Read, Write,Edit", ("Read", "Write", "Edit")),
-        ("Bash(git add *) Read", ("Bash(git add *)", "Read")),
-        ("Bash(git add, git commit),Read", ("Bash(git add, git commit)", "Read")),
-        ("Bash(a (b c) d) X", ("Bash(a (b c) d)", "X")),
-        ("  Read \t Write ", ("Read", "Write")),
-        (["Read", "Bash(git add *)", "A, B"], ("Read", "Bash(git add *)", "A", "B")),
-        ([], ()),
-    ],
-)
-def test_allowed_tools_are_split_outside_of_parentheses(written: object, entries: tuple[str, ...]) -> None:
-    assert split_tools(written) == (entries, ())
+TOOLS: list[tuple[object, tuple[str, ...], tuple[object, ...]]] = [
+    # what is written, its entries, and what is malformed in it
+    ("Read Write", ("Read", "Write"), ()),
+    ("Read, Write,Edit", ("Read", "Write", "Edit"), ()),
+    ("Bash(git add *) Read", ("Bash(git add *)", "Read"), ()),
+    ("Bash(git add, git commit),Read", ("Bash(git add, git commit)", "Read"), ()),
+    ("Bash(a (b c) d) X", ("Bash(a (b c) d)", "X"), ()),
+    ("  Read \t Write ", ("Read", "Write"), ()),
+    (["Read", "Bash(git add *)", "A, B"], ("Read", "Bash(git add *)", "A", "B"), ()),
+    ([], (), ()),
+    ("a) b", ("b",), ("a)",)),
+    ("Read Bash(open", ("Read",), ("Bash(open",)),
+    ("Bash(a (b)", (), ("Bash(a (b)",)),
+    *((one, (), (one,)) for one in ("Bash()", "", {"a": "b"}, 7, False)),
+    (["Read", 1, None, "", ["Write"]], ("Read",), (1, None, "", ["Write"])),
+]
 
 
-@pytest.mark.parametrize(
-    ("written", "entries", "malformed"),
-    [
-        ("a) b", ("b",), ("a)",)),
-        ("Read Bash(open", ("Read",), ("Bash(open",)),
-        ("Bash(a (b)", (), ("Bash(a (b)",)),
-        ("Bash()", (), ("Bash()",)),
-        ("", (), ("",)),
-        (["Read", 1, None, "", ["Write"]], ("Read",), (1, None, "", ["Write"])),
-        ({"a": "b"}, (), ({"a": "b"},)),
-        (7, (), (7,)),
-        (False, (), (False,)),
-    ],
-)
-def test_what_is_malformed_in_allowed_tools_is_no_entry(
-    written: object, entries: tuple[str, ...], malformed: tuple[object, ...]
-) -> None:
-    assert split_tools(written) == (entries, malformed)
+def test_allowed_tools_are_split_outside_of_parentheses_and_what_is_malformed_is_no_entry() -> None:
+    assert [row for row in TOOLS if split_tools(row[0]) != row[1:]] == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +19,6 @@ from metier.app import App
 from metier.catalog import watch
 from metier.catalog.watch import News, Watcher
 from metier.hosts.trust import trust
-from parts import needs
 from patience import PATIENCE
 from watching import dumped, wait_for, watched
 from worlds import World
@@ -68,34 +66,6 @@ def test_after_a_thousand_random_changes_the_live_catalog_is_that_of_a_fresh_sca
     assert all(told)
 
 
-@pytest.mark.system
-@needs("git")
-def test_a_checkout_of_another_branch_is_followed(world: World) -> None:
-    def git(*arguments: str) -> None:
-        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
-        subprocess.run(["git", *identity, *arguments], cwd=world.project, check=True, capture_output=True)
-
-    shutil.rmtree(world.project / ".git")
-    git("init", "-q", "-b", "one")
-    for number in range(100):
-        world.skill(f"{SKILLS}/old-{number}")
-    git("add", ".")
-    git("commit", "-q", "-m", "One")
-    git("checkout", "-q", "-b", "two")
-    shutil.rmtree(world.project / SKILLS)
-    for number in range(100):
-        world.skill(f"{SKILLS}/team-{number % 7}/new-{number}")
-    git("add", ".")
-    git("commit", "-q", "-m", "Two")
-    skills = world.discover()
-    with watched(skills):
-        for branch, first in (("one", "old-0"), ("two", "new-0"), ("one", "old-0")):
-            git("checkout", "-q", branch)
-            follows(skills, world.discover)
-            assert first in skills
-            assert len(skills) == 100
-
-
 def test_a_thousand_changes_come_as_one(world: World) -> None:
     root = world.project / SKILLS
     root.mkdir(parents=True)
@@ -131,29 +101,7 @@ def test_what_a_watcher_just_found_is_not_searched_again(world: World) -> None:
     assert skills.adopt({}).added == ("fifth",), "a catalog of which nothing was found is searched"
 
 
-def test_a_host_that_looks_only_at_its_start_adopts_nothing(world: World) -> None:
-    world.skill(f"{SKILLS}/first")
-    skills = world.discover(settings={"catalog.refresh": "start"})
-    world.skill(f"{SKILLS}/second")
-    assert not skills.adopt({skills: world.discover().catalog})
-    assert names(skills) == ["first"]
-
-
 # --- what is told
-
-
-def test_news_name_what_was_added_changed_and_removed(world: World) -> None:
-    world.skill(f"{SKILLS}/kept")
-    world.skill(f"{SKILLS}/gone")
-    skills = world.discover()
-    with watched(skills) as (_, told):
-        world.skill(f"{SKILLS}/kept", description="Now different.")
-        world.skill(f"{SKILLS}/fresh")
-        shutil.rmtree(world.project / SKILLS / "gone")
-        wait_for(lambda: bool(told))
-    assert told[0].changes.added == ("fresh",)
-    assert told[0].changes.removed == ("gone",)
-    assert told[0].changes.changed == ("kept",)
 
 
 def test_the_catalog_is_current_when_a_listener_is_called(world: World) -> None:
@@ -426,20 +374,6 @@ def test_every_catalog_of_an_app_is_watched_also_those_that_come_later(world: Wo
             other.skill(f"{SKILLS}/there")
             wait_for(lambda: "here" in app.skills(world.project) and "there" in app.skills(other.project))
             wait_for(lambda: {name for news in told for name in news.changes.added} == {"here", "there"})
-    finally:
-        app.close()
-
-
-def test_sessions_see_the_new_version_on_their_next_call(world: World) -> None:
-    world.skill(f"{SKILLS}/pdf", body="The old way.\n")
-    app = App(world.project, home=world.home, store="memory:")
-    try:
-        session = app.session()
-        assert "The old way." in session.load("pdf").text
-        with watched(app) as (_, told):
-            world.skill(f"{SKILLS}/pdf", body="The new way.\n")
-            wait_for(lambda: bool(told))
-        assert "The new way." in session.load("pdf").text
     finally:
         app.close()
 

@@ -6,17 +6,10 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 import metier
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
-IDENTIFIERS = [
-    pytest.param(identifier, id=f"{page.name}:{identifier}")
-    for page in sorted(REFERENCE.glob("*.md"))
-    for identifier in DIRECTIVE.findall(page.read_text())
-]
 
 
 def documented() -> dict[str, object]:
@@ -37,11 +30,6 @@ def defined_in(module: ModuleType) -> dict[str, object]:
         for name, value in vars(module).items()
         if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
     }
-
-
-@pytest.mark.parametrize("identifier", IDENTIFIERS)
-def test_an_identifier_of_the_reference_exists(identifier: str) -> None:
-    pkgutil.resolve_name(identifier)
 
 
 def test_nothing_is_documented_twice() -> None:

@@ -59,10 +59,3 @@ def test_the_page_on_embedding_says_what_its_agent_did(tmp_path: Path) -> None:
     reference = REPOSITORY / "examples/skills/csv-profile/references/pitfalls.md"
     assert f"read {len(reference.read_text())} characters" in told
     assert "['csv-profile']" in told
-
-
-def test_a_block_is_left_out_only_with_a_reason() -> None:
-    page = "<!-- no-run: needs a key -->\n```python\n1 / 0\n```\n\n```python\nx = 1\n```\n```\nplain\n```\n"
-    assert blocks(page) == [(2, "1 / 0\n", "needs a key"), (6, "x = 1\n", "")]
-    for one in PAGES:
-        assert not re.search(r"<!-- no-run:\s*-->", one.read_text())

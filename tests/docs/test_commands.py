@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import PROGRAMS, REPOSITORY, a_project, has_commands, matches, run_page, steps
+from docs.pages import PROGRAMS, REPOSITORY, a_project, has_commands, run_page, steps
 from parts import needs
 
 PAGES = [
@@ -42,9 +42,3 @@ def test_a_command_is_left_out_only_with_a_reason() -> None:
     for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]:
         assert not re.search(r"<!-- no-run:\s*-->", page.read_text()), page
         assert not re.search(r"^ *```(?:sh|bash|shell)$", page.read_text(), re.MULTILINE), f"{page}: use console"
-
-
-def test_an_output_matches_only_what_the_page_shows() -> None:
-    assert matches("a\n...\nz\n", "a\nb\nc\nz")
-    assert not matches("a\n...\nz\n", "a\nb\n")
-    assert not matches("a\n", "a\nb\n")

@@ -92,9 +92,3 @@ def test_on_an_index_page_every_link_and_picture_has_a_whole_address(tmp_path: P
     assert all(
         f"Project-URL: {kind}, https://" in text for kind in ("Homepage", "Documentation", "Changelog", "Issues")
     )
-
-
-@pytest.mark.system
-def test_the_module_is_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "metier", "--help"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: python -m metier ")

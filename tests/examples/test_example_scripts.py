@@ -77,20 +77,6 @@ def test_help_has_examples_and_wrong_use_is_an_error(script: str, tmp_path: Path
     refuses(script, rows)
 
 
-def test_each_part_of_the_validation_skill_has_a_marker_of_its_own_and_the_description_has_none() -> None:
-    folder = SKILLS / "skills-system-validation"
-    found: dict[str, list[str]] = {}
-    for name in ("SKILL.md", "references/REFERENCE.md", "assets/fixture.json", "scripts/echo.sh"):
-        for marker in re.findall(r"METIER-VALIDATION-[A-Z]+-\w{4}\b", (folder / name).read_text()):
-            found.setdefault(marker, []).append(name)
-    own = ["SKILL.md", "SKILL.md", "assets/fixture.json", "references/REFERENCE.md", "scripts/echo.sh"]
-    assert sorted(found.values()) == [[name] for name in own]
-    text = (folder / "SKILL.md").read_text()
-    assert "METIER" not in next(line for line in text.splitlines() if line.startswith("description:"))
-    assert "$ARGUMENTS" not in text
-    assert "!`" not in text
-
-
 # --- release-notes
 
 

@@ -1,11 +1,10 @@
 """The contract of `Files`. The files on disk and a source from outside must both pass it, also in a session."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from metier.errors import PolicyDenied, ResourceNotFound
+from metier.errors import ResourceNotFound
 from metier.files.beneath import Content, Listing
 from metier.files.source import DiskFiles, Files
 from metier.skills import Skills
@@ -90,12 +89,6 @@ def test_a_listing_that_a_limit_cuts_is_truncated(
     assert files.listing(skills["pdf"], max_files, max_bytes) == Listing(listed, True, 3 - len(listed))
 
 
-def test_threads_read_at_the_same_time(skills: Skills, files: Files) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda path: files.resource(skills["pdf"], path, 1000).data, list(FILES) * 50))
-    assert read == [text.encode() for text in FILES.values()] * 50
-
-
 def test_a_session_works_with_any_source(skills: Skills, files: Files) -> None:
     session = skills.session(files=files)
     assert "The body." in session.load("pdf").text
@@ -104,21 +97,3 @@ def test_a_session_works_with_any_source(skills: Skills, files: Files) -> None:
     with pytest.raises(ResourceNotFound) as error:
         session.read("pdf", "none.md")
     assert error.value.available == ("a.md", "b.md", "references/forms.md")
-
-
-def test_a_session_reads_from_its_source_and_not_from_disk(skills: Skills) -> None:
-    session = skills.session(files=MemoryFiles({"SKILL.md": TEXT.replace("body", "other text"), "new.md": "new"}))
-    assert "The other text." in session.load("pdf").text
-    assert session.read("pdf", "new.md").text == "new"
-    with pytest.raises(ResourceNotFound):
-        session.read("pdf", "a.md")
-
-
-def test_what_a_source_asks_for_is_put_to_policy(skills: Skills) -> None:
-    asked = Request("mcp_load", "pdf")
-    files = MemoryFiles({"SKILL.md": TEXT, **FILES}, [asked])
-    denied = {"deny": [{"tool": "mcp_load"}]}
-    with pytest.raises(PolicyDenied):
-        skills.session(files=files, policy=denied).read("pdf", "a.md")
-    allowed = {"allow": [{"tool": "mcp_load"}]}
-    assert skills.session(files=files, policy=allowed).read("pdf", "a.md").text == "a"

@@ -2,24 +2,17 @@
 
 import copy
 import json
-import os
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metier.record import writer
 from metier.record.state import SNAPSHOT, SessionState, fold, from_snapshot, read_state
-from metier.record.store import STATE_BYTES, Frame, Store, canonical
+from metier.record.store import Frame, Store
 from metier.record.store.memory import MemoryStore
 from metier.record.writer import SNAPSHOT_EVENTS
-from metier.session.queries import Choose
 from metier.session.session import Session
-from metier.testing import write_skill
-from recording import PROFILES, Counter, answers, discover, drive, fake_runner, write_catalog
+from recording import PROFILES, answers, discover, drive, fake_runner
 from worlds import World
 
 JsonObject = dict[str, Any]
@@ -84,23 +77,6 @@ def test_a_snapshot_after_any_frame_gives_the_same_state_as_all_events(world: Wo
     assert all(getattr(state, item) for item in ("catalog", "lives", "activated", "loaded"))
 
 
-def test_the_states_of_a_driven_session_hold_something_of_everything(world: World) -> None:
-    """So that the tests above compare more than what is empty."""
-    _, frames = recorded(world, "standard")
-    world.skill("catalog/preloaded")
-    begun = discover(world, "standard").session(store=MemoryStore(), preload=["preloaded"])
-    begun.perform(Choose.of(replace(begun.prompt(), chosen=(begun.skills["preloaded"],))))
-    called = discover(world, "remcochat").session(store=MemoryStore())
-    called.invoke("/preloaded now")  # the model has yet to activate it
-    seen: set[str] = set()
-    for some in (frames, begun.events, called.events):
-        state = SessionState()
-        for frame in some:
-            state = fold([frame], state)
-            seen |= {item for item in SessionState.__dataclass_fields__ if getattr(state, item)}
-    assert set(SessionState.__dataclass_fields__) - seen <= {"injected", "approved", "warned"}
-
-
 # --- the snapshot ---
 
 
@@ -147,80 +123,7 @@ def test_a_snapshot_that_is_not_good_is_ignored_and_the_events_decide(world: Wor
     assert (opened.state, opened.snapshot_seq) == (expected, -1)
 
 
-def test_the_snapshot_of_another_session_is_ignored(world: World) -> None:
-    store = MemoryStore()
-    skills = discover(world, "standard")
-    for name in ("one", "two"):
-        session = skills.session(id=name, store=store)
-        for _ in range(SNAPSHOT_EVENTS // 3):
-            session.load("s1" if name == "one" else "s2")
-    store.save_state("two", SNAPSHOT, stored_snapshot(store, "one"))
-    assert list(skills.session(id="two", store=store).activated) == ["s2"]
-    assert read_state(store, "two").snapshot_seq == -1
-
-
 # --- dropped before any step ---
-
-
-def run_of_steps(world: World, store: Store, before_step: Callable[[], None] | None) -> list[str]:
-    """The frames of a session that is opened anew before each step, or stays open where there is nothing to do then."""
-    root = world.project / "catalog"
-    shutil.rmtree(root, ignore_errors=True)
-    write_catalog(root)
-    same_times(root)
-    skills, counter, runner = discover(world, "standard"), Counter(), fake_runner()
-
-    def opened() -> Session:
-        return skills.session(
-            id="session",
-            store=store,
-            runner=runner,
-            policy={"profile": "full-auto"},
-            clock=counter.clock,
-            ids=counter.ids,
-        )
-
-    session = opened()
-    for step in range(150):
-        if step % 10 == 9:
-            tools = "Read" if step % 20 == 9 else None
-            write_skill(root / f"s{step % 12}", body=f"# Body after {step}\n", model="small", allowed_tools=tools)
-            same_times(root)
-            skills.refresh()
-        if before_step is not None:
-            before_step()
-            session = opened()
-        drive(session, 1, seed=step)
-        if step % 5 == 0 and step > 10:
-            session.load("s9")
-        elif step % 5 == 1:
-            session.call("skill_run", {"name": "s8", "script": "scripts/x.sh"})
-    return [canonical(frame) for frame in store.read("session")]
-
-
-def same_times(root: Path) -> None:
-    for folder, _, files in os.walk(root):
-        for file in files:
-            os.utime(os.path.join(folder, file), ns=(1_000_000_000, 1_000_000_000))
-
-
-@pytest.mark.system
-def test_dropping_the_snapshot_before_any_step_changes_no_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "SNAPSHOT_EVENTS", 5)
-    used: list[int] = []
-
-    def keep() -> None:
-        used.append(read_state(kept, "session").snapshot_seq)
-
-    def drop() -> None:
-        dropped.save_state("session", SNAPSHOT, {})
-
-    kept, dropped = MemoryStore(), MemoryStore()
-    never_closed = run_of_steps(world, MemoryStore(), None)
-    assert run_of_steps(world, kept, keep) == never_closed
-    assert run_of_steps(world, dropped, drop) == never_closed
-    assert len(never_closed) > 400
-    assert sum(seq >= 0 for seq in used) > 100
 
 
 # --- what opening costs ---
@@ -255,15 +158,3 @@ def test_a_long_session_opens_by_few_events_and_knows_the_same_without_a_snapsho
     before = store.frames_read
     assert skills.session(id="session", store=store).state() == session.state()
     assert store.frames_read - before > 10_000
-
-
-def test_long_arguments_do_not_get_into_a_snapshot(world: World) -> None:
-    store = MemoryStore()
-    session = discover(world, "standard").session(id="session", store=store)
-    for number in range(12):
-        session.load(f"s{number}", arguments="x" * 300_000)
-    for _ in range(SNAPSHOT_EVENTS):
-        session.end_turn()
-    assert len(json.dumps(stored_snapshot(store))) < STATE_BYTES // 10
-    assert read_state(store, "session").snapshot_seq > 0
-    assert read_state(store, "session").state.as_dict() == known(session)

@@ -57,48 +57,7 @@ def of_type(frames: list[Frame], kind: str) -> list[Frame]:
     return [frame for frame in frames if frame["type"] == kind]
 
 
-def returned_text(lives: Lives, frame: Frame) -> str:
-    with open_store(lives.url) as store:
-        return store.get_artifact(frame["output"]).decode()
-
-
 # --- one process after the other ---
-
-
-@pytest.mark.system
-def test_a_session_goes_on_after_nothing_changed_but_a_skill_on_disk(lives: Lives) -> None:
-    world = lives.world
-    world.skill(f"{SKILLS}/one", body="# Before\n", files={"a.md": "a reference"})
-    lives.run("load", "one", "--session", "s")
-    world.skill(f"{SKILLS}/one", body="# After\n")
-    lives.run("session", "end-turn", "--session", "s")
-    lives.run("read", "one", "a.md", "--session", "s")
-    assert "# After" in lives.run("load", "one", "--session", "s")
-    assert "already loaded" in lives.run("load", "one", "--session", "s")
-    catalogs = [frame["snapshot"] for frame in of_type(lives.frames("s"), "skill_catalog_updated")]
-    assert len(catalogs) == len(set(catalogs)) == 2
-    assert len(of_type(lives.frames("s"), "session_started")) == 1
-    shutil.rmtree(world.project / SKILLS)
-    lives.replayed("s")
-
-
-@pytest.mark.system
-def test_an_old_ref_answers_as_long_as_the_record(lives: Lives) -> None:
-    world = lives.world
-    world.skill(f"{SKILLS}/one", body="# One\nWork on $ARGUMENTS.\n")
-    first = json.loads(lives.run("load", "one", "--args", "first", "--session", "s", "--json"))
-    second = json.loads(lives.run("load", "one", "--args", "second", "--session", "s", "--json"))
-    assert first["ref"] != second["ref"]
-    assert "Work on first." in lives.run("session", "output", first["ref"], "--session", "s")
-    assert "Work on second." in lives.run("session", "output", second["ref"], "--session", "s")
-    shutil.rmtree(world.project / SKILLS / "one")
-    assert "Work on first." in lives.run("session", "output", first["ref"], "--session", "s")
-    with lives.rpc() as later:
-        text = later.call("session.output", session_id="s", ref=first["ref"])["text"]
-        assert text.rstrip("\n") == first["text"].rstrip("\n")
-        with pytest.raises(RpcFailure, match="there is no output"):
-            later.call("session.output", session_id="s", ref="skill-000000000000")
-    assert "Work on first." in lives.replayed("s").outputs[2]
 
 
 # --- two processes at once ---
@@ -238,21 +197,6 @@ def policy_of_each_call(frames: list[Frame]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.system
-def test_the_policy_in_the_record_is_the_one_in_force(lives: Lives) -> None:
-    lives.world.skill(f"{SKILLS}/one", model="large")
-    for profile in ("default", "full-auto", "default", "read-only", "full-auto"):
-        lives.permissions(f'[permissions]\nprofile = "{profile}"\n')
-        lives.run("load", "one", "--session", "s")
-    frames = lives.frames("s")
-    in_force = [policy["profile"] for policy in policy_of_each_call(frames)]
-    assert in_force == ["default", "full-auto", "default", "read-only", "full-auto"]
-    granted = [frame["granted"] for frame in of_type(frames, "skill_override_proposed")]
-    assert granted == [False, True, False, False, True]
-    assert len(of_type(frames, "session_started")) == 3  # a policy that the record has begins no other life
-    lives.replayed("s")
-
-
-@pytest.mark.system
 def test_two_processes_with_different_policies_take_turns(lives: Lives) -> None:
     lives.world.skill(f"{SKILLS}/one", model="large")
     with lives.rpc() as careful:
@@ -341,25 +285,6 @@ def test_a_removed_skill_is_said_to_be_removed(world: World, noticed: bool) -> N
     outcome = replay.replay(replay.from_store(store, session.id))
     assert outcome.differences == []
     assert list(outcome.outputs[1:5]) == [text.partition(": ")[2] for text in said[:4]]
-
-
-@pytest.mark.system
-def test_a_process_says_that_a_skill_was_removed_whether_or_not_it_has_scanned_again(lives: Lives) -> None:
-    world = lives.world
-    world.skill(f"{SKILLS}/one", files={"a.md": "a"})
-    with lives.rpc() as first, lives.rpc() as second:
-        first.call("session.create", session_id="s")
-        first.call("session.load", session_id="s", name="one")
-        second.call("session.read", session_id="s", name="one", path="a.md")
-        shutil.rmtree(world.project / SKILLS / "one")
-        for scans in (False, True):
-            for process in (first, second):
-                if scans:
-                    process.refresh()
-                for method, more in (("read", {"path": "a.md"}), ("read", {"path": "SKILL.md"}), ("load", {})):
-                    with pytest.raises(RpcFailure, match="removed"):
-                        process.call(f"session.{method}", session_id="s", name="one", **more)
-    lives.replayed("s")
 
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["before the next scan", "after a scan"])

@@ -166,19 +166,8 @@ def cut(lines: Lines, chance: random.Random) -> str:
 
 
 KINDS: tuple[Callable[[Lines, random.Random], str], ...] = (
-    change_value,
-    change_value,
-    change_value,
-    change_frame,
-    change_frame,
-    change_key,
-    change_artifact,
-    change_state,
-    remove,
-    duplicate,
-    swap,
-    append,
-    cut,
+    *(change_value, change_value, change_value, change_frame, change_frame, change_key, change_artifact, change_state),
+    *(remove, duplicate, swap, append, cut),
 )
 
 
@@ -209,22 +198,6 @@ def test_every_single_change_of_an_exported_record_is_found(lines: Lines, tmp_pa
         if not replay.verify(write(changed, file)):
             missed.append(f"{kind.__name__}: {what}")
     assert not missed, f"{len(missed)} of {CHANGES} were not found:\n" + "\n".join(missed)
-
-
-def test_the_command_says_that_a_record_was_changed(lines: Lines, tmp_path: Path) -> None:
-    file = tmp_path / "record.jsonl"
-    write(lines, file)
-    verify = ["replay", "--verify", str(file), "--home", str(tmp_path)]
-    assert CliRunner().invoke(cli, verify).exit_code == 0
-    for number, kind in enumerate(KINDS):
-        changed = copy.deepcopy(lines)
-        what = (
-            kind(changed, random.Random(number))
-            if kind is not change_state
-            else change_value(changed, random.Random(9))
-        )
-        write(changed, file)
-        assert CliRunner().invoke(cli, verify).exit_code != 0, what
 
 
 # --- a store ---

@@ -16,11 +16,11 @@ from metier.files.digests import digest_of
 from metier.policy.decide import Policy
 from metier.policy.rules import Rule, skill_request
 from metier.record.store.memory import MemoryStore
-from metier.replay import from_store, replay, verify
-from metier.running.sandbox import Job, OnOutput, Outcome, Runner
+from metier.replay import from_store, verify
+from metier.running.sandbox import Outcome, Runner
 from metier.running.sandbox.fake import FakeRunner
 from metier.running.sandbox.runners import choose
-from metier.session.approvals import Answers, questions
+from metier.session.approvals import questions
 from metier.session.session import Session
 from metier.values.grants import recorded_tools
 from metier.values.results import Request
@@ -88,21 +88,6 @@ def test_an_edit_while_the_question_is_open_runs_what_was_approved(world: World,
     assert (first.detail, second.detail) == (MAIN, "#!/bin/sh\necho edited\n")
 
 
-@pytest.mark.system
-@each_runner
-def test_an_edit_after_the_decision_of_a_rule_runs_what_was_decided_on(world: World, name: str) -> None:
-    folder = world.skill(OWN, files=FILES).parent
-    real = runner(name)
-
-    class Late(FakeRunner):
-        def run(self, job: Job, on_output: OnOutput | None = None) -> Outcome:
-            (folder / "scripts/helper.sh").write_text("say() { echo edited; }\n")
-            return real.run(job, on_output)
-
-    session = opened(world, runner=Late(), policy={"allow": [{"tool": "skill_run"}]})
-    assert session.call(*RUN).text.strip() == "approved"
-
-
 def test_an_edit_of_any_file_is_asked_about_again_after_always(world: World) -> None:
     files = {**FILES, "scripts/made.pyc": b"\0", ".git/hooks/x.sh": "x"}
     folder = world.skill(OWN, files=files).parent
@@ -136,24 +121,6 @@ def test_an_edit_of_any_file_is_asked_about_again_after_always(world: World) -> 
         assert (len(person.asked), len(again.asked)) == (2, 1)
     refused = opened(world).call("skill_run", {"name": "tell", "script": "scripts/made.pyc"})
     assert (refused.ok, "compiled Python" in refused.text) == (False, True)
-
-
-def test_an_answer_ahead_is_no_answer_to_a_changed_skill(world: World) -> None:
-    folder = world.skill(OWN, files=FILES).parent
-    answers, fake = Answers(), FakeRunner(default=Outcome(0, "exit", 1))
-    session = world.discover().session(approve=answers, runner=fake)
-    session.call("skill_load", {"name": "tell"})
-    ahead = questions(session, *RUN)
-    with answers.given(ahead, True):
-        assert session.call(*RUN).ok
-    (folder / "scripts/helper.sh").write_text("say() { echo edited; }\n")
-    with answers.given(ahead, True):
-        assert not session.call(*RUN).ok
-    (asked,) = questions(session, *RUN)
-    assert asked not in ahead
-    with answers.given([asked], True):
-        assert session.call(*RUN).ok
-    assert [job.tree.digest for job in fake.jobs if job.tree] == [ahead[0].digest, asked.digest]
 
 
 def test_a_script_behind_links_is_found_in_the_tree_and_none_leaves_it(world: World, tmp_path: Path) -> None:
@@ -220,34 +187,6 @@ def test_the_record_has_the_list_of_the_files_that_ran(world: World) -> None:
 
     (wrong,) = verify(replace(record, artifact=lost))
     assert (wrong.index, wrong.expected) == (first["seq"], first["tree"])
-
-
-def test_a_session_with_such_runs_replays_without_its_files(world: World) -> None:
-    own = world.skill(OWN, files=FILES).parent
-    world.skill(".agents/skills/cloned", files=FILES)
-    store = MemoryStore()
-    rules = {"allow": [{"tool": "skill_run", "skill_name": "cloned"}, {"tool": "run_network", "folder": str(own)}]}
-    cloned = ("skill_run", {"name": "cloned", "script": "scripts/main.sh"})
-    person = Person("always", lambda: (own / "scripts/helper.sh").write_text("say() { :; }\n"))
-    session = opened(world, person, id="one", store=store, policy=rules)
-    session.call("skill_load", {"name": "cloned"})
-    for answer in ("always", "no", "once"):
-        person.answer = answer
-        session.call(*RUN)
-    for answer in ("no", "always"):
-        person.answer = answer
-        session.call(*cloned)
-    session.call("skill_run", {"name": "tell", "script": "scripts/none.sh"})
-    (world.project / ".agents/skills/cloned/scripts/empty.sh").write_text("")
-    nobody = opened(world, id="one", store=store, policy=rules, runner=FakeRunner(problem="none"))
-    assert not nobody.call(*cloned).ok
-    assert [frame["answer"] for frame in frames(session, "policy_asked")] == ["always", "no", "once", "no", "always"]
-    assert recorded(session) == [["run_network"]] * 2 + [[]]
-    shutil.rmtree(world.project)
-    shutil.rmtree(world.home)
-    again = replay(from_store(store, "one"))
-    assert again.identical, again.differences[:2]
-    assert again.not_compared == 0
 
 
 # --- the place ---

@@ -178,26 +178,6 @@ def test_a_repeated_append_is_no_conflict_but_one_with_a_new_event_is(store: Sto
     assert ids(store.read()) == ["e0", "e1", "e2"]
 
 
-def test_of_many_threads_that_expect_the_same_end_one_appends(store: Store) -> None:
-    together = threading.Barrier(6)
-
-    def append(worker: int) -> list[int]:
-        won: list[int] = []
-        for expected in range(-1, 10):
-            together.wait()
-            try:
-                store.append("s1", "session", "a", [draft(f"{worker}-{expected}")], expected_seq=expected)
-            except StreamConflict:
-                continue
-            won.append(expected)
-        return won
-
-    with ThreadPoolExecutor(6) as pool:
-        winners = list(pool.map(append, range(6)))
-    assert sorted(seq for won in winners for seq in won) == list(range(-1, 10))
-    assert seqs(store.read()) == list(range(11))
-
-
 # Artifacts
 
 
@@ -381,16 +361,6 @@ def test_what_cannot_be_stored_is_refused_by_name_before_anything_is_written(
     assert (store.read(), store.artifacts()) == ([], [])
 
 
-def test_nesting_has_a_bound(store: Store) -> None:
-    deep: object = 1
-    for _ in range(63):
-        deep = [deep]
-    store.append("s1", "session", "a", [draft("fits", x=deep)])
-    with pytest.raises(StoreError, match="more than 64 levels"):
-        store.append("s1", "session", "a", [draft("deep", x=[deep])])
-    assert store.last_seq("a") == 0
-
-
 @pytest.mark.parametrize("name", ["\udcff", "nul\0", "x" * 10_000, "'; DROP TABLE events; --"])
 def test_asking_for_a_name_that_cannot_be_there_finds_nothing_or_is_refused(store: Store, name: str) -> None:
     fill(store, "a", 1)
@@ -475,12 +445,3 @@ def test_a_store_has_the_public_names_of_the_interface_and_no_others(store: Stor
     """Code that works with one store then works with any other."""
     interface = {*dir(Store), *Store.__annotations__}
     assert {name for name in dir(store) if name[0] != "_"} == {name for name in interface if name[0] != "_"}
-
-
-def test_a_store_that_inherits_from_the_interface_must_implement_all_of_it() -> None:
-    class Incomplete(Store):
-        pass
-
-    kinds: list[type[Store]] = [Incomplete]
-    with pytest.raises(TypeError, match="append"):
-        kinds[0]()

@@ -74,48 +74,42 @@ def test_a_long_import_is_written_in_batches(store: Store) -> None:
     assert list(store.export_lines()) == lines
 
 
-def without(lines: list[str], number: int) -> list[str]:
-    return lines[:number] + lines[number + 1 :]
+Damage = Callable[[list[str]], list[str]]
 
 
-def replaced(lines: list[str], old: str, new: str) -> list[str]:
-    changed = [line.replace(old, new) for line in lines]
-    assert changed != lines
-    return changed
+def added(line: str, number: int | None = None) -> Damage:
+    return lambda lines: [*lines[:number], line, *([] if number is None else lines[number:])]
 
 
-@pytest.mark.parametrize(
-    ("damage", "message", "reason"),
-    [
-        (
-            lambda lines: without(lines, 2),
-            r"line 4: the next seq of stream 's1-b' is 0, but the frame has seq 1",
-            "gap",
-        ),
-        (lambda lines: [*lines[:3], "{not json", *lines[3:]], "line 4: not valid JSON", "invalid"),
-        (lambda lines: [*lines, "[]"], "line 21: a line must be one JSON object", "invalid"),
-        (lambda lines: [*lines, lines[1]], "line 21: the next seq of stream 's1-a' is 3", "gap"),
-        (
-            lambda lines: replaced(lines, '"AAECAw', '"AAECBA'),
-            "line 1: artifact sha256:.* was changed",
-            "changed-artifact",
-        ),
-        (
-            lambda lines: replaced(lines, '"AAECAw', '"!AECAw'),
-            "line 1: artifact sha256:.* is not valid base64",
-            "changed-artifact",
-        ),
-        (
-            lambda lines: replaced(lines, '"stream_id":"s2-a"', '"stream_id":"s1-a"'),
-            "line 10: stream 's1-a' is",
-            "conflict",
-        ),
-        (lambda lines: replaced(lines, '"seq":1,', ""), "line 4: the frame has no seq", "invalid"),
-        (lambda lines: replaced(lines, "é", "\\ud800"), "line 2: the frame contains half a surrogate pair", "invalid"),
-    ],
-)
+def replaced(old: str, new: str) -> Damage:
+    def damage(lines: list[str]) -> list[str]:
+        changed = [line.replace(old, new) for line in lines]
+        assert changed != lines
+        return changed
+
+    return damage
+
+
+DAMAGES: list[tuple[Damage, str, str]] = [
+    (
+        lambda lines: [*lines[:2], *lines[3:]],
+        "line 4: the next seq of stream 's1-b' is 0, but the frame has seq 1",
+        "gap",
+    ),
+    (added("{not json", 3), "line 4: not valid JSON", "invalid"),
+    (added("[]"), "line 21: a line must be one JSON object", "invalid"),
+    (lambda lines: [*lines, lines[1]], "line 21: the next seq of stream 's1-a' is 3", "gap"),
+    (replaced('"AAECAw', '"AAECBA'), "line 1: artifact sha256:.* was changed", "changed-artifact"),
+    (replaced('"AAECAw', '"!AECAw'), "line 1: artifact sha256:.* is not valid base64", "changed-artifact"),
+    (replaced('"stream_id":"s2-a"', '"stream_id":"s1-a"'), "line 10: stream 's1-a' is", "conflict"),
+    (replaced('"seq":1,', ""), "line 4: the frame has no seq", "invalid"),
+    (replaced("é", "\\ud800"), "line 2: the frame contains half a surrogate pair", "invalid"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message", "reason"), DAMAGES)
 def test_a_damaged_export_is_refused_by_line_and_changes_nothing(
-    store: Store, lines: list[str], damage: Callable[[list[str]], list[str]], message: str, reason: str
+    store: Store, lines: list[str], damage: Damage, message: str, reason: str
 ) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         store.import_lines(damage(lines))
@@ -126,7 +120,7 @@ def test_a_damaged_export_is_refused_by_line_and_changes_nothing(
 def test_an_import_that_differs_from_what_is_stored_is_refused(store: Store, lines: list[str]) -> None:
     store.import_lines(lines)
     with pytest.raises(StoreError, match="line 2: seq 0 of stream 's1-a' is stored with different content"):
-        store.import_lines(replaced(lines, '"id":"s1-a0"', '"id":"other"'))
+        store.import_lines(replaced('"id":"s1-a0"', '"id":"other"')(lines))
     assert list(store.export_lines()) == lines
 
 

@@ -38,34 +38,6 @@ def test_a_payload_comes_back_as_it_was_in_type_order_and_bytes(shared: Store, d
     assert json.dumps(kept) == json.dumps(data)
 
 
-@settings(max_examples=40)
-@given(text=st.text(st.characters(categories=["Cs", "Lu"]), max_size=6))
-def test_text_is_stored_exactly_or_refused_clearly(shared: Store, text: str) -> None:
-    stream = uuid.uuid4().hex
-    drafts = [Draft(f"{stream}-0", 1, "note", {"text": text})]
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        with pytest.raises(StoreError, match="half a surrogate pair") as caught:
-            shared.append(stream, "session", stream, drafts)
-        str(caught.value).encode()
-        assert shared.read(stream_id=stream) == []
-    else:
-        shared.append(stream, "session", stream, drafts)
-        assert shared.read(stream_id=stream)[0]["text"] == text
-
-
-@pytest.mark.parametrize("number", [2**63, -(2**64), 10**300, 1e308, 5e-324, -0.0, 0.1 + 0.2, 1e22])
-def test_numbers_keep_their_digits(shared: Store, number: float) -> None:
-    stream = uuid.uuid4().hex
-    shared.append(stream, "session", stream, [Draft(f"{stream}-0", 1, "note", {"n": number})])
-    assert repr(shared.read(stream_id=stream)[0]["n"]) == repr(number)
-
-
-@settings(max_examples=30)
-@given(content=st.binary(max_size=2000))
-def test_an_artifact_comes_back_as_it_was(shared: Store, content: bytes) -> None:
-    assert shared.get_artifact(shared.put_artifact(content)) == content
-
-
 @settings(max_examples=30)
 @given(value=values)
 def test_state_comes_back_as_it_was(shared: Store, value: object) -> None:

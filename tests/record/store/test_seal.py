@@ -2,14 +2,10 @@
 
 import hashlib
 import json
-import random
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-import forking
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.seal import SealCheck, SealProblem
@@ -142,42 +138,6 @@ def test_a_changed_file_is_refused_by_its_end_lines_and_changes_nothing(
     assert str(problems(damage(lines))[0]) == caught.value.message
 
 
-def changed_once(text: str, chance: random.Random) -> str:
-    """Return a text with one character or one line removed, added, replaced or moved."""
-    kind = chance.choice(("character", "line"))
-    parts = list(text) if kind == "character" else text.split("\n")
-    place = chance.randrange(len(parts))
-    match chance.choice(("remove", "insert", "replace", "move")):
-        case "remove":
-            del parts[place]
-        case "insert":
-            parts.insert(place, chance.choice('aZ09 {}[]",:\\\n\réß\u2028') if kind == "character" else parts[place])
-        case "replace":
-            parts[place] = chance.choice('abc019 {}",:\n') if kind == "character" else chance.choice(parts)
-        case _:
-            parts.insert(chance.randrange(len(parts)), parts.pop(place))
-    return ("" if kind == "character" else "\n").join(parts)
-
-
-@pytest.mark.parametrize("session", [None, "s1"])
-def test_of_500_single_changes_each_is_found(session: str | None) -> None:
-    with open_store("memory:") as source:
-        fill(source)
-        text = "\n".join(source.export_lines(session))
-    chance = random.Random(15)
-    done = 0
-    while done < 500:
-        changed = changed_once(text, chance)
-        if changed == text:
-            continue
-        done += 1
-        assert problems(changed.split("\n")), changed
-        with open_store("memory:") as target:
-            with pytest.raises(StoreError):
-                target.import_lines(changed.split("\n"))
-            assert is_empty(target)
-
-
 def test_problems_are_values_and_the_check_goes_on_behind_broken_lines(lines: list[str]) -> None:
     broken = [*lines[:2], '{"half', *lines[3:8], "\ud800", "[" * 100_000, *lines[8:], "[]"]
     assert [(problem.line, problem.text) for problem in problems(broken)] == [
@@ -194,35 +154,3 @@ def test_line_ends_and_the_rest_of_a_split_are_no_lines(store: Store, lines: lis
     text = "".join(f"{line}\n" for line in lines)
     assert problems(text.split("\n")) == problems(lines) == problems([f"{line}\n" for line in lines]) == []
     assert store.import_lines(text.split("\n")).events == 8
-
-
-def test_a_session_without_an_end_line_was_cut(store: Store) -> None:
-    with open_store("memory:") as source:
-        fill(source)
-        whole = list(source.export_lines("s1"))
-    assert problems(whole) == []
-    for length in range(1, len(whole)):
-        with pytest.raises(StoreError, match=f"line {length}: {CUT}") as caught:
-            store.import_lines(whole[:length])
-        assert caught.value.reason == "changed"
-    assert is_empty(store)
-
-
-@pytest.mark.system
-def test_the_command_line_imports_its_own_export_and_refuses_a_changed_one(tmp_path: Path) -> None:
-    url, other, file = f"{tmp_path}/one.db", f"{tmp_path}/two.db", tmp_path / "record.jsonl"
-    with open_store(url) as store:
-        fill(store)
-
-    def metier(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*forking.METIER, "session", "store", *arguments]
-        return forking.run(command, capture_output=True, text=True, check=False)
-
-    exported = metier("export", "--store", url).stdout
-    file.write_text(exported.replace("s1-2", "s1-9"))
-    refused = metier("import", "--store", other, str(file))
-    assert refused.returncode == 1
-    assert f"line 7: the 6 lines {CHANGED}" in refused.stderr
-    file.write_text(exported)
-    assert metier("import", "--store", other, str(file)).stdout == "8 events and 2 artifacts were imported\n"
-    assert metier("export", "--store", other).stdout == exported

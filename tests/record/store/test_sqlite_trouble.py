@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import shutil
 import sqlite3
 import stat
@@ -16,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from limited import open_folder
 from metier.files.digests import digest_of
 from metier.record.store import Draft, Store, StoreError, open_store
 from metier.record.store.sqlite import SqliteStore
 from patience import PATIENCE
+
+__all__ = ["open_folder"]
 
 
 def add(store: Store, number: int, size: int = 10) -> None:
@@ -84,18 +86,11 @@ def test_a_torn_log_loses_only_what_was_never_acknowledged(file: Path, tmp_path:
             assert again.last_seq("st") == 1
 
 
-def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
-    assert "is a folder" in str(refused(tmp_path, "unopenable"))
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+def test_what_is_there_in_place_of_the_file_or_its_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be created" in str(refused(tmp_path / "file" / "trail.db", "unopenable"))
-
-
-def test_a_pipe_in_place_of_the_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in str(refused(tmp_path / "pipe", "unopenable"))
+    for path, says in (("", "is a folder"), ("file/trail.db", "cannot be created"), ("pipe", "not a regular file")):
+        assert says in str(refused(tmp_path / path, "unopenable"))
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path) -> None:
@@ -259,32 +254,6 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:
     refused(small_disk / "trail.db", "full")
 
 
-LIMITED = """
-import resource, sys
-from metier.record.store import Draft, StoreError, open_store
-with open_store(sys.argv[1]) as store:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-    for number in range(10_000):
-        try:
-            store.append("s", "session", "st", [Draft(f"e{number}", 1, "x", {"text": "y" * 2000})])
-        except StoreError as error:
-            print(number, error.reason, store.last_seq("st"))
-            break
-"""
-
-
-@pytest.mark.system
-def test_a_limit_on_the_size_of_files_harms_nothing(file: Path) -> None:
-    assert resource.RLIMIT_FSIZE
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(file)], capture_output=True, text=True, check=True)
-    count, reason, last = done.stdout.split()
-    assert reason in ("full", "failed")
-    assert int(last) == int(count) - 1
-    with open_store(str(file)) as store:
-        assert [frame["seq"] for frame in store.read()] == list(range(int(count)))
-        add(store, int(count))
-
-
 UNPRIVILEGED = """
 import os, sys
 from metier.record.store import Draft, StoreError, open_store
@@ -306,16 +275,6 @@ def as_nobody(path: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user can enter, unlike those of pytest."""
-    folder = Path(tempfile.mkdtemp(prefix="metier-open-"))
-    folder.chmod(0o755)
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
 
 
 @pytest.mark.system
@@ -340,20 +299,6 @@ def test_a_file_without_the_right_to_write_stays_as_it_is(open_folder: Path) -> 
     file.chmod(0o644)
     with open_store(str(file)) as store:
         assert store.last_seq("st") == 0
-
-
-@pytest.mark.system
-def test_a_disk_that_turned_read_only(small_disk: Path) -> None:
-    file = small_disk / "trail.db"
-    with open_store(str(file)) as store:
-        add(store, 0)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    refused(file, "read-only")
-    refused(small_disk / "other.db", "read-only")
-    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    with open_store(str(file)) as store:
-        add(store, 1)
-        assert store.last_seq("st") == 1
 
 
 def test_pruning_gives_the_space_back(file: Path) -> None:

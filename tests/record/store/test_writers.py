@@ -131,11 +131,6 @@ def test_8_processes_that_start_together_make_the_tables_once(url: str) -> None:
         assert len(check_whole(store)) == 8
 
 
-def test_8_processes_that_create_a_file_together_all_open_it(tmp_path: Path) -> None:
-    for number in range(3):
-        run("open", tmp_path / f"new-{number}" / "trail.db", 8)
-
-
 def test_a_store_from_before_a_fork_is_refused_in_the_child(url: str) -> None:
     with open_store(url) as store:
         ours, theirs = os.pipe()

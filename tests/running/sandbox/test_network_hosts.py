@@ -17,7 +17,6 @@ from metier.errors import SandboxUnavailable
 from metier.running.sandbox import HostAttempt, Job, Outcome, RunLimits, evidence
 from metier.running.sandbox.bubblewrap import BubblewrapRunner
 from metier.running.sandbox.proxy import ATTEMPTS
-from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
@@ -168,10 +167,3 @@ def test_a_sandbox_with_a_route_does_not_start(box: Box, monkeypatch: pytest.Mon
         with pytest.raises(SandboxUnavailable) as refused:
             BubblewrapRunner().run(job)
         assert list(refused.value.tried) == [gap]
-
-
-def test_without_a_sandbox_hosts_are_refused_and_nothing_starts(unprotected: UnsandboxedRunner, box: Box) -> None:
-    job = box.job(box.script("s.py", f"open({str(box.base / 'ran')!r}, 'w')"))
-    with pytest.raises(SandboxUnavailable, match="cannot be limited to hosts"):
-        unprotected.run(replace(job, hosts=["api.test"]))
-    assert not (box.base / "ran").exists()

@@ -125,11 +125,6 @@ def test_the_same_attempt_succeeds_where_it_is_granted(
         assert ("no-network" in outcome.protections) is not job.network
 
 
-def test_there_are_enough_attempts_with_distinct_names() -> None:
-    assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS) >= 60
-    assert len([attempt for attempt in ATTEMPTS if attempt.control]) >= 60
-
-
 @pytest.mark.system
 def test_a_descriptor_that_the_host_lets_slip_does_not_reach_the_script(case: Case) -> None:
     descriptor = os.open(case.box.secret, os.O_RDONLY)

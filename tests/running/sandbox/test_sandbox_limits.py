@@ -21,36 +21,6 @@ from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
-FORKS = """
-    import os, sys, threading, time
-    made = 0
-    try:
-        for _ in range(int(sys.argv[1])):
-            if os.fork() == 0:
-                time.sleep(30); os._exit(0)
-            made += 1
-    except OSError: pass
-    print(made, flush=True)
-    made = 0
-    try:
-        for _ in range(int(sys.argv[2])):
-            threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); made += 1
-    except RuntimeError: pass
-    print(made, flush=True)
-    os._exit(0)
-"""
-
-
-@pytest.mark.system
-def test_forks_and_threads_stop_at_the_limit_and_only_there(case: Case, unprotected: UnsandboxedRunner) -> None:
-    few = RunLimits(processes=20)
-    assert 10 <= int(case.run(FORKS, "200", "0", limits=few).stdout.split()[0]) < 20
-    assert int(case.run(FORKS, "0", "200", limits=few).stdout.split()[1]) < 20
-    assert case.box.run(unprotected, "self", FORKS, "40", "0", limits=few).stdout == b"40\n0\n"
-    for pid in case.box.survivors():
-        os.kill(pid, signal.SIGKILL)
-    assert settled(case.box.survivors, []) == []
-
 
 FILL = """
     import os, sys

@@ -5,7 +5,6 @@ import ctypes
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.attack.boxes import IDENTITIES, Case, settled
+from bench.attack.boxes import IS_ROOT, Case, settled
 from metier.limits import MIB
 from metier.running.sandbox import RunLimits, SandboxUnavailable, ScriptRefused, bubblewrap, cgroup
 from metier.running.sandbox.mounts import SandboxView
@@ -25,15 +24,10 @@ from metier.running.sandbox.unsandboxed import UnsandboxedRunner
 pytest_plugins = ["running.sandbox.sandbox_fixtures"]
 
 
-@pytest.fixture(params=IDENTITIES)
-def identity(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(params=["group", "watched"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, identity: str) -> str:
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With a control group, and without: most ordinary users cannot create one, so theirs are watched twice."""
-    if request.param == "group" and identity == "root" and cgroup.find_place() is not None:
+    if request.param == "group" and IS_ROOT and cgroup.find_place() is not None:
         return "group"
     monkeypatch.setattr(cgroup, "find_place", lambda: None)
     return "watched"
@@ -208,24 +202,6 @@ def test_version_2_is_set_up_as_its_rules_want(tmp_path: Path, monkeypatch: pyte
 
 
 # --- what is reachable ---
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("writable", [False, True])
-def test_a_socket_in_the_project_is_out_of_reach(case: Case, writable: bool) -> None:
-    text = """
-        import socket
-        try:
-            with socket.socket(socket.AF_UNIX) as stream:
-                stream.connect("/project/service.sock"); print("connected")
-        except OSError as error: print(error.strerror)
-    """
-    with socket.socket(socket.AF_UNIX) as service:
-        service.bind(str(case.box.project / "service.sock"))
-        service.listen()
-        os.chmod(case.box.project / "service.sock", 0o777)
-        outcome = case.run(text, project=str(case.box.project), project_writable=writable)
-    assert outcome.stdout == b"Address family not supported by protocol\n"
 
 
 @pytest.mark.system

@@ -1,6 +1,5 @@
 """What is masked, in one piece and in many."""
 
-import base64
 import json
 import random
 from urllib.parse import quote
@@ -14,24 +13,6 @@ from metier.running.secrets.masking import Mask, StreamMask
 
 TOKEN = "ghp_16C7e42F292c6912E7"
 MASK = Mask({"TOKEN": TOKEN})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"a {TOKEN} b",
-        f"{TOKEN[:5]}\n   {TOKEN[5:]}",
-        base64.b64encode(f"user:{TOKEN}".encode()).decode(),
-        base64.b64encode(f"u:{TOKEN}, and more".encode()).decode(),
-        base64.encodebytes(f"{'x' * 50}{TOKEN}".encode()).decode(),
-        TOKEN.encode().hex().upper(),
-        json.dumps({"a": [json.dumps(TOKEN)]}),
-    ],
-)
-def test_a_value_and_its_encodings_are_masked(text: str) -> None:
-    shown = MASK.text(text)
-    assert "[secret TOKEN]" in shown
-    assert TOKEN[3:] not in shown.replace("\n", "")
 
 
 def test_quotes_line_feeds_and_unicode_are_masked_as_programs_write_them() -> None:
