@@ -55,7 +55,8 @@ function show(id, html) {
   // Ids rise with time. An item older than the first one shown was left out on purpose.
   const first = $(".item", items);
   if (!old && first && made.id < first.id) return false;
-  if (old) {
+  const same = old?.isEqualNode(made); // as after a reload: the focus stays where it is
+  if (old && !same) {
     // Details that the reader opened or closed stay so, and the focus stays inside the block.
     const touched = [...old.querySelectorAll("details")].map((one) => ("touched" in one.dataset ? one.open : null));
     made.querySelectorAll("details").forEach((one, number) => {
@@ -64,7 +65,7 @@ function show(id, html) {
     const focused = old.contains(document.activeElement) && !document.activeElement.matches("[data-ask], [data-choice]");
     old.replaceWith(made);
     if (focused) made.querySelector("summary, a, button")?.focus({ preventScroll: true });
-  } else {
+  } else if (!same) {
     items.append(made);
     $("[data-welcome]")?.remove();
   }
