@@ -116,7 +116,7 @@ def _facts(skills: Skills) -> dict[str, str]:
     return {
         "version": __version__,
         "python": platform.python_version(),
-        "platform": platform.platform(terse=True),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",  # `platform()` starts a program
         "profile": skills.profile.name,
         "cwd": place.cwd,
         "project": place.project,
