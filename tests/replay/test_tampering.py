@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from metier import replay
 from metier.app import App
 from metier.files.digests import digest_of
+from metier.record import chain
+from metier.record.store import Frame
 from metier.record.store.memory import MemoryStore
 from metier.record.store.values import encode
 from metier.surfaces.cli import cli
@@ -198,6 +200,16 @@ def test_every_single_change_of_an_exported_record_is_found(lines: Lines, tmp_pa
         if not replay.verify(write(changed, file)):
             missed.append(f"{kind.__name__}: {what}")
     assert not missed, f"{len(missed)} of {CHANGES} were not found:\n" + "\n".join(missed)
+
+
+def test_a_changed_frame_that_is_hashed_anew_no_longer_fits_the_next_one(lines: Lines) -> None:
+    frames: list[Frame] = [line for line in lines if "seq" in line and line["stream_kind"] == "session"]
+    assert list(chain.breaks(frames)) == []
+    for at in range(len(frames) - 1):
+        changed = frames[at] | {"timestamp_ms": frames[at]["timestamp_ms"] + 1}
+        changed["chain"] = chain.link(frames[at - 1]["chain"] if at else "", changed)
+        found = [index for index, _, _ in chain.breaks([*frames[:at], changed, *frames[at + 1 :]])]
+        assert found == [at + 1]
 
 
 # --- a store ---

