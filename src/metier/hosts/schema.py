@@ -305,6 +305,8 @@ class ToolRules(Value, eq=False):
     """The tool that returns an earlier result."""
     run: str = "skill_run"
     """The tool that runs a script."""
+    unload: str = "skill_unload"
+    """The tool that takes a loaded skill out of the session. Where it has no name, `/unload NAME` is plain text, too."""
     shape: str = "metier"
     """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
     host_read: bool = False

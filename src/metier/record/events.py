@@ -143,6 +143,13 @@ class SkillLoaded(Event, tag="skill_loaded"):
     """When the file that was read had last been changed, in nanoseconds."""
 
 
+class SkillUnloaded(Event, tag="skill_unloaded"):
+    """A loaded skill was taken out: its text has no ref any more, is not put back, and its window is closed."""
+
+    name: str
+    path: str
+
+
 class SkillInvoked(Event, tag="skill_invoked"):
     """A skill was called by a user (`manual`) or by the model (`auto`)."""
 

@@ -339,6 +339,18 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
     return change
 
 
+def _unloaded(state: SessionState, frame: Frame) -> _Change:
+    name, path = frame["name"], frame["path"]
+    loaded = {at: one for at, one in state.loaded.items() if at != path}
+    change: _Change = {"loaded": loaded, "windows": {at: one for at, one in state.windows.items() if at != path}}
+    refs = {one.ref for one in loaded.values()}
+    change |= {key: tuple(ref for ref in getattr(state, key) if ref in refs) for key in ("preloaded", "injected")}
+    if all(one.name != name for one in loaded.values()):
+        change |= {key: tuple(one for one in getattr(state, key) if one != name) for key in ("activated", "awaited")}
+        change["chains"] = {key: chain for key, chain in state.chains.items() if key != name}
+    return change
+
+
 def _invoked(state: SessionState, frame: Frame) -> _Change:
     name, parent = frame["name"], frame.get("parent")
     change: _Change = {}
@@ -387,6 +399,7 @@ _STEPS: Final[Mapping[str, Callable[[SessionState, Frame], _Change]]] = {
     "session_returned": _returned,
     "tool_started": _tool_started,
     "skill_loaded": _loaded,
+    "skill_unloaded": _unloaded,
     "skill_invoked": _invoked,
     "skill_warning": _warned,
     "skills_chosen": _chosen,

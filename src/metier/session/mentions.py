@@ -21,6 +21,7 @@ from metier.values.skill import Skill
 from metier.values.value import Value, field
 
 _COMMAND: Final = re.compile(r"/(skill:)?(\S+)(\s*)", re.DOTALL)
+_UNLOAD: Final = re.compile(r"/unload\s+(\S+)\s*")
 _DOLLAR: Final = re.compile(r"(?<![\w$\\])\$([^\W_]\w*(?:-\w+)*)")
 _AT: Final = re.compile(r"(?<![\w@\\])@([^\W_]\w*(?:-\w+)*)")
 _URL: Final = re.compile(r"(?<![\w/])skill://[^\s<>\"'`)\]]+")
@@ -69,6 +70,12 @@ def mentioned(catalog: Catalog, may_call: Callable[[Skill], bool], message: str,
         return skill if skill is not None and may_call(skill) else None
 
     return find(message, catalog.profile, catalog.by_name, named, at)
+
+
+def unloaded(catalog: Catalog, message: str) -> str:
+    """The name in a message that is `/unload NAME` and nothing else, unless a skill is called `unload`."""
+    found = _UNLOAD.fullmatch(message) if catalog.profile.tools.unload and "unload" not in catalog.by_name else None
+    return found[1] if found else ""
 
 
 def choices(catalog: Catalog, mention: Mention) -> tuple[AmbiguousMention, ...]:

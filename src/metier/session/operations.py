@@ -36,6 +36,7 @@ from metier.values.results import (
     SearchResult,
     Tool,
     ToolResult,
+    Unloaded,
 )
 from metier.values.skill import SKILL_FILE, Role, Skill
 from metier.values.value import JsonObject, Schema, Value, plain
@@ -228,6 +229,20 @@ class Run(Operation[RunResult], kw_only=True):
         )
 
 
+class Unload(Operation[Unloaded], kw_only=True):
+    """Take a loaded skill out of the session"""
+
+    operation: ClassVar[str] = "unload"
+
+    name: Annotated[str, about("The name of the skill.", minLength=1)]
+    path: Annotated[str | None, about("The path of its SKILL.md, where several loaded skills have the name.")] = None
+    by: _By = "user"
+
+    def perform(self, context: SessionContext) -> Steps[Unloaded]:
+        context.visibility.notice()
+        return (yield from recall.unload(context, self.name, self.path))
+
+
 # --- what was given before ---
 
 
@@ -277,6 +292,9 @@ class Invoke(Operation[Invocation], kw_only=True):
     def perform(self, context: SessionContext) -> Steps[Invocation]:
         context.visibility.notice()
         catalog = context.skills.catalog
+        if name := mentions.unloaded(catalog, self.message):
+            gone = yield from recall.unload(context, name)
+            return Invocation(None, gone.text, unloaded=gone)
         mention = mentions.mentioned(catalog, context.visibility.callable_by_user, self.message)
         choices = mentions.choices(catalog, mention)
         context.visibility.refuse_off_in(self.message, mention.skills)
@@ -312,14 +330,14 @@ class Invoke(Operation[Invocation], kw_only=True):
         )
 
     def exit_code(self, result: Invocation) -> int:
-        return 0 if result.skill else 1
+        return 0 if result.skill or result.unloaded else 1
 
     def remarks(self, result: Invocation) -> Sequence[str]:
         lines: list[str] = []
         for choice in result.choices:
             lines += [f"${choice.name} is ambiguous; put one of these paths into the message:"]
             lines += [f"- {skill.path} ({skill.scope})" for skill in choice.candidates]
-        return lines if result.skill else [*lines, "the message calls no skill"]
+        return lines if result.skill or result.unloaded else [*lines, "the message calls no skill"]
 
 
 class Done(Value):
@@ -449,6 +467,7 @@ _BY_ROLE: Final[Mapping[Role, type[Operation[Any]]]] = {
     "read": Read,
     "output": Output,
     "run": Run,
+    "unload": Unload,
 }
 
 
@@ -491,7 +510,7 @@ def register(kind: OperationT) -> OperationT:
 
 
 for _kind in (
-    *(Load, Read, Search, Run, Output, Compact, Invoke, EndTurn, CatalogPrompt, SystemPrompt, Tools, Commands, MayUse),
+    *(Load, Read, Search, Run, Unload, Output, Compact, Invoke, EndTurn, CatalogPrompt, SystemPrompt, Tools, Commands, MayUse),
     Call,
 ):
     register(_kind)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from metier.errors import MetierError, ResourceError, StoreError
+from metier.errors import MetierError, ResourceError, SkillNotFound, StoreError
+from metier.files.plugins import nearest
 from metier.files.text import storable_text
 from metier.policy.rules import skill_request
+from metier.record.events import SkillUnloaded
 from metier.record.state import LoadedSkill, SessionState, apply, ref_of
 from metier.session.activation import reminder
 from metier.session.context import SessionContext, Steps
-from metier.values.results import Compaction, Request
+from metier.values.results import Compaction, Request, Unloaded
 from metier.values.skill import Skill
 
 
@@ -16,19 +18,18 @@ def text_of(context: SessionContext, ref: str) -> Steps[str]:
     """A text by its ref: from this process, from the store, or made again from an unchanged file.
 
     A ref is good as long as the record, also after the skill was loaded again with another text. The text of a skill
-    that was switched off since is not given.
+    that was unloaded or switched off since is not given.
     """
     entry = context.state.by_ref(ref) or _given_before(context, ref)
     context.visibility.notice()
     if entry is not None and (skill := _skill_of(context, entry)) is not None:
         context.visibility.refuse_off(skill)
-    text = context.texts.get(ref)
-    if text:
-        return text
     if entry is None:
         if printed := _printed(context, ref):
             return printed[1]
         raise ResourceError(f"there is no output {ref!r} in this session", path=ref, reason="not-found")
+    if text := context.texts.get(ref):
+        return text
     try:
         return context.recorder.store.get_artifact(entry.rendered).decode()
     except MetierError:
@@ -43,13 +44,14 @@ def text_of(context: SessionContext, ref: str) -> Steps[str]:
 
 
 def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
-    """What the record says of a text that is not the last one of its skill."""
-    recorder = context.recorder
-    for frame in recorder.store.read(context.id, context.id, ("skill_loaded",)):
-        if ref_of(frame["output"]) == ref and not frame.get("already_loaded"):
-            state = apply(SessionState(), {**frame, "chain": ""})
-            return state.by_ref(ref)
-    return None
+    """What the record says of a text that is not the last one of its skill, unless that was unloaded since."""
+    recorder, found = context.recorder, None
+    for frame in recorder.store.read(context.id, context.id, ("skill_loaded", "skill_unloaded")):
+        if frame["type"] == "skill_unloaded":
+            found = None if found is not None and found.path == frame["path"] else found
+        elif ref_of(frame["output"]) == ref and not frame.get("already_loaded"):
+            found = apply(SessionState(), {**frame, "chain": ""}).by_ref(ref)
+    return found
 
 
 def _skill_of(context: SessionContext, entry: LoadedSkill) -> Skill | None:
@@ -76,11 +78,32 @@ def request(context: SessionContext, ref: str) -> Request:
     """What policy is asked before a text is given again. It names the skill that the text is from."""
     entry = context.state.by_ref(ref) or _given_before(context, ref)
     if entry is not None:
-        name, skill = entry.name, _skill_of(context, entry)
-    else:
-        name, _ = _printed(context, ref) or ("", "")
-        skill = next(iter(context.skills.catalog.by_name.get(name, ())), None)
-    return skill_request("skill_output", skill) if skill is not None else Request("skill_output", name)
+        return _about("skill_output", entry.name, _skill_of(context, entry))
+    name, _ = _printed(context, ref) or ("", "")
+    return _about("skill_output", name, next(iter(context.skills.catalog.by_name.get(name, ())), None))
+
+
+def _about(tool: str, name: str, skill: Skill | None) -> Request:
+    """The request of a tool about a skill, which may be gone from the catalog by now."""
+    return skill_request(tool, skill) if skill is not None else Request(tool, name)
+
+
+def unload(context: SessionContext, name: str, path: str | None = None) -> Steps[Unloaded]:
+    """Take a skill out, by its name and, where several loaded skills bear it, by the path of one."""
+    state, wanted = context.state, storable_text(path) if path is not None else None
+    entries = [one for one in state.loaded.values() if one.name == name and wanted in (None, one.path)]
+    if not entries and path is None and name in state.activated:  # a message called it, and nobody loaded it yet
+        entries = [LoadedSkill(name=name, path="", digest="", rendered="")]
+    if not entries:
+        known = list(dict.fromkeys((*state.activated, *(one.name for one in state.loaded.values()))))
+        why = f"it is not loaded; loaded: {', '.join(known) or 'none'}"
+        raise SkillNotFound(name, known, nearest(name, known), why)
+    for one in entries:
+        yield _about("skill_unload", name, _skill_of(context, one))
+    yield
+    for one in entries:
+        context.recorder.note(SkillUnloaded(name, one.path))
+    return Unloaded(name, tuple(one.path for one in entries if one.path))
 
 
 def given(context: SessionContext, refs: Sequence[str]) -> list[tuple[str, str]]:

@@ -42,6 +42,7 @@ from metier.values.results import (
     SearchResult,
     Tool,
     ToolResult,
+    Unloaded,
 )
 from metier.values.skill import JsonObject, Role, Skill
 
@@ -260,6 +261,11 @@ class Session:
         where = os.fspath(path) if path is not None else None
         return self.perform(operations.Load(name=name, path=where, arguments=arguments, parent=parent, by=by))
 
+    def unload(self, name: str, *, path: str | os.PathLike[str] | None = None, by: By = "user") -> Unloaded:
+        """Take a loaded skill out: its text has no ref any more and is not put back, and its window closes."""
+        where = os.fspath(path) if path is not None else None
+        return self.perform(operations.Unload(name=name, path=where, by=by))
+
     def read(self, name: str, path: str | None = None, *, by: By = "user", raw: bool = False) -> Resource:
         """A file of a skill, by name and relative path or by a `skill://` URL.
 
@@ -396,6 +402,8 @@ class Session:
     """`perform` for asyncio."""
     aload = async_twin(load)
     """`load` for asyncio."""
+    aunload = async_twin(unload)
+    """`unload` for asyncio."""
     aread = async_twin(read)
     """`read` for asyncio."""
     asearch = async_twin(search)

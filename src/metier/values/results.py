@@ -327,10 +327,21 @@ class AmbiguousMention(Value):
         return [MentionedSkill.of(skill) for skill in self.candidates]
 
 
+class Unloaded(Value):
+    """A skill that was taken out of a session, and the paths under which it was loaded."""
+
+    name: str
+    paths: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"The skill {self.name} is unloaded. Do not follow its instructions any more."
+
+
 class Invocation(Value):
     """The skill that a user's message calls, the message for the model, and the loaded skill, if it was loaded."""
 
-    json_keys = ("skill=_skill_name", "message", "loaded", "mentioned=_mentioned", "ambiguous", "choices")
+    json_keys = ("skill=_skill_name", "message", "loaded", "mentioned=_mentioned", "ambiguous", "choices", "unloaded?")
 
     skill: Skill | None
     message: str
@@ -340,6 +351,8 @@ class Invocation(Value):
     """All skills that the message calls, in its order. `skill` is the first of them."""
     choices: tuple[AmbiguousMention, ...] = ()
     """The names in the message that leave a choice."""
+    unloaded: Unloaded | None = None
+    """The skill that an `/unload` takes out. The message for the model then says so."""
 
     @property
     def _skill_name(self) -> str | None:

@@ -251,10 +251,10 @@ class Changes(Value):
         return f"+{len(self.added)} / -{len(self.removed)} / ~{len(self.changed)}"
 
 
-Role = Literal["load", "search", "read", "output", "run"]
+Role = Literal["load", "search", "read", "output", "run", "unload"]
 """The purpose of a tool. Each host has its own names for its tools."""
 
-ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run")
+ROLES: Final[tuple[Role, ...]] = ("load", "search", "read", "output", "run", "unload")
 
 
 def wire_name(tool: str) -> str:

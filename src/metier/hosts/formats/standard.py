@@ -107,6 +107,8 @@ class StandardFormats:
                 "end": given.number("end"),
                 "grep": given.text("grep") or None,
             }
+        if role == "unload":
+            return {"name": given.text("name", required=True)}
         arguments = given.texts("arguments")
         return {
             "name": given.text("name", required=True),
@@ -424,6 +426,7 @@ _DESCRIPTIONS: Final[Mapping[Role, str]] = {
     "read": "Reads a file of a skill, such as references/guide.md, when its instructions need it.",
     "output": "Returns an earlier result by its ref: whole, a range of lines, or the lines that contain a text.",
     "run": "Runs a script of a loaded skill in a sandbox and returns its output.",
+    "unload": "Takes a loaded skill out, once nothing needs its instructions any more. They do not apply from then on.",
 }
 _REQUIRED: Final[Mapping[Role, tuple[str, ...]]] = {
     "load": (),
@@ -431,6 +434,7 @@ _REQUIRED: Final[Mapping[Role, tuple[str, ...]]] = {
     "read": ("name", "path"),
     "output": ("ref",),
     "run": ("name", "script"),
+    "unload": ("name",),
 }
 _SHOWN: Final = ("type", "items", "description")
 
