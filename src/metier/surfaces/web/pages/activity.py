@@ -33,7 +33,7 @@ ARTIFACT_CHARACTERS: Final = 200_000
 DIFFERENCES: Final = 50
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "loads": ("skill_loaded", "skill_invoked"),
+    "loads": ("skill_loaded", "skill_unloaded", "skill_invoked"),
     "reads": ("skill_resource_read", "skill_resource_refused"),
     "searches": ("skills_searched",),
     "scripts": ("tool_started", "tool_stdout", "tool_stderr", "tool_network", "tool_ended", "tool_failed"),
@@ -213,6 +213,7 @@ _EVENTS: Final[Mapping[str, tuple[str, Callable[[Frame], str]]]] = {
         "Loaded",
         lambda f: f"{f.get('name')}{', again' if f.get('already_loaded') else ''}{_cut(f)}",
     ),
+    "skill_unloaded": ("Unloaded", lambda f: str(f.get("name"))),
     "skill_invoked": (
         "Called",
         lambda f: f"{f.get('name')} by {'the user' if f.get('mode') == 'manual' else 'the model'}",
