@@ -41,6 +41,8 @@ SCENARIO: tuple[Step, ...] = (
     call("skill_load", name="probe", arguments="with arguments"),
     call("skill_load", name="notes", parent="probe"),
     call("skill_load", name="probe", parent="notes"),
+    call("skill_unload", name="notes"),
+    call("skill_unload", name="notes"),
     call("skill_load", name="no-such"),
     call("skill_load", name="secret"),
     call("skill_load", name="hidden"),

@@ -30,7 +30,7 @@ def test_a_whole_turn_leaves_the_trail_of_the_plain_library(driver: type[Driver]
     assert "You are a joiner." in first.system
     assert "<name>carpentry</name>" in first.system
     assert "locks" not in first.system
-    assert first.tools == ("skill_load", "skill_output", "skill_read", "skill_run", "skill_search")
+    assert first.tools == ("skill_load", "skill_output", "skill_read", "skill_run", "skill_search", "skill_unload")
     assert "Skills activated in this conversation: carpentry" in last.system
     for said in ("Oak is hard.", "cut oak", "traversal", "there is no skill 'locks'"):
         assert any(said in text for text in last.texts), said

@@ -12,6 +12,7 @@ from pydantic_ai.models.test import TestModel
 from scenario import LOAD, MARK, RUN, Model, runner, skills
 
 from metier.adapters.pydantic_ai import SkillsCapability, SkillsToolset
+from metier.values.skill import ROLES
 from worlds import World
 
 
@@ -30,7 +31,7 @@ def test_the_test_model_may_call_every_tool_with_whatever_it_makes_up(world: Wor
     toolset = SkillsToolset(skills(world), runner=runner())
     assert "skill_load" in asyncio.run(Agent(TestModel(), toolsets=[toolset]).run("Anything.")).output
     called = {frame["args"]["tool"] for frame in toolset.session.events if frame["type"] == "session_called"}
-    assert called == {"skill_load", "skill_search", "skill_read", "skill_output", "skill_run"}
+    assert called == {f"skill_{role}" for role in ROLES}
 
 
 def test_a_streamed_run_is_shown_the_same(world: World) -> None:

@@ -27,6 +27,7 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "skill_output": {"ref": "REF"},
     "tool_output_cache": {"ref": "REF"},
     "skill_run": {"name": "one", "script": "scripts/x.sh"},
+    "skill_unload": {"name": "one"},
 }
 """A call of each tool, by the name that a host gives it."""
 
@@ -36,6 +37,7 @@ OF_A_PERSON: Mapping[Role, Mapping[str, str]] = {
     "read": {"name": "one", "path": "references/a.md"},
     "output": {"ref": "REF"},
     "run": {"name": "one", "script": "scripts/x.sh"},
+    "unload": {"name": "one"},
 }
 DONE: Mapping[Role, tuple[str, ...]] = {
     "load": ("BODY", "already loaded"),
@@ -43,6 +45,7 @@ DONE: Mapping[Role, tuple[str, ...]] = {
     "read": ("a reference",),
     "output": ("BODY",),
     "run": ("it ran",),
+    "unload": ("paths",),
 }
 """What an answer has where nothing was refused."""
 
@@ -91,7 +94,7 @@ def test_a_rule_about_a_tool_holds(library: World, run: Run, profile: str, surfa
             configure(library, profile, f'{verdict} = [{{tool = "skill_{role}"}}]')
 
             def steps(say: Ask, role: Role = role, verdict: str = verdict) -> None:
-                if role in ("output", "run"):
+                if role in ("output", "run", "unload"):
                     say("load", {"name": "one"})
                 person = with_ref(OF_A_PERSON[role], ref)
                 # Whoever asks for an earlier output does not say who they are, and so is no person.
@@ -99,6 +102,8 @@ def test_a_rule_about_a_tool_holds(library: World, run: Run, profile: str, surfa
                 if role != "run" or verdict == "deny":
                     check(role, verdict, "person", say(role, person), refused=not free)
                 if tool := roles.get(role):
+                    if role == "unload":
+                        say("load", {"name": "one"})
                     arguments = with_ref(ARGUMENTS[tool], ref)
                     free = verdict == "allow" or (verdict == "ask" and unasked == "loads" and role != "run")
                     said = say("call", {"tool": tool, "arguments": arguments})

@@ -306,7 +306,7 @@ class ToolRules(Value, eq=False):
     run: str = "skill_run"
     """The tool that runs a script."""
     unload: str = "skill_unload"
-    """The tool that takes a loaded skill out of the session. Where it has no name, `/unload NAME` is plain text, too."""
+    """The tool that takes a loaded skill out of the session. Without it, `/unload NAME` is plain text."""
     shape: str = "metier"
     """How tools are defined and answered: `metier`, `codelia`, `omp`, `envelope`, `remcochat`, or an installed host."""
     host_read: bool = False

@@ -144,10 +144,12 @@ class SkillLoaded(Event, tag="skill_loaded"):
 
 
 class SkillUnloaded(Event, tag="skill_unloaded"):
-    """A loaded skill was taken out: its text has no ref any more, is not put back, and its window is closed."""
+    """A loaded skill was taken out: its text has no ref any more, is not put back, and its window is closed.
+
+    There is no path where a message called the skill and nobody had loaded it."""
 
     name: str
-    path: str
+    path: str = ""
 
 
 class SkillInvoked(Event, tag="skill_invoked"):

@@ -340,7 +340,7 @@ def _loaded(state: SessionState, frame: Frame) -> _Change:
 
 
 def _unloaded(state: SessionState, frame: Frame) -> _Change:
-    name, path = frame["name"], frame["path"]
+    name, path = frame["name"], frame.get("path", "")
     loaded = {at: one for at, one in state.loaded.items() if at != path}
     change: _Change = {"loaded": loaded, "windows": {at: one for at, one in state.windows.items() if at != path}}
     refs = {one.ref for one in loaded.values()}

@@ -510,7 +510,7 @@ def register(kind: OperationT) -> OperationT:
 
 
 for _kind in (
-    *(Load, Read, Search, Run, Unload, Output, Compact, Invoke, EndTurn, CatalogPrompt, SystemPrompt, Tools, Commands, MayUse),
-    Call,
+    *(Load, Unload, Read, Search, Run, Output, Compact, Invoke, EndTurn),
+    *(CatalogPrompt, SystemPrompt, Tools, Commands, MayUse, Call),
 ):
     register(_kind)

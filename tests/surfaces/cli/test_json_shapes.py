@@ -78,6 +78,7 @@ COMMANDS = {
     "session may-use": ["session may-use Bash --json"],
     "session output": ["session output REF --session s --json"],
     "session compact": ["session compact --session s --json"],
+    "session unload": ["session unload pdf --session s --json"],
     "session end-turn": ["session end-turn --session s --json"],
     "profiles": ["profiles --json", "profiles codelia --json"],
     "completion": ["completion bash --json"],
