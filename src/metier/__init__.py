@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         SearchResult,
         Tool,
         ToolResult,
+        Unloaded,
     )
     from metier.values.skill import Changes, Counts, Diagnostic, Root, Shadowed, Skill, Skipped
 
@@ -78,7 +79,7 @@ _HOMES = {
     "metier.record.usage": "SkillUsage Usage usage",
     "metier.values.results": (
         "AmbiguousMention Artifact ChangedFile Compaction Fit Hit IndexProgress LikeIt SearchResult Invocation "
-        "Loaded Prompt Request Resource RunResult Tool ToolResult"
+        "Loaded Prompt Request Resource RunResult Tool ToolResult Unloaded"
     ),
     "metier.running.sandbox": "Runner",
     "metier.running.sandbox.container": "ContainerRunner",
@@ -148,6 +149,7 @@ __all__ = [
     "StreamConflict",
     "Tool",
     "ToolResult",
+    "Unloaded",
     "Usage",
     "__version__",
     "open_store",
