@@ -327,6 +327,10 @@ class AmbiguousMention(Value):
         return [MentionedSkill.of(skill) for skill in self.candidates]
 
 
+UNLOADED: Final = "The skill {name} is unloaded. Do not follow its instructions any more."
+"""What a model is told of a skill that was taken out."""
+
+
 class Unloaded(Value):
     """A skill that was taken out of a session, and the paths under which it was loaded."""
 
@@ -335,7 +339,7 @@ class Unloaded(Value):
 
     @property
     def text(self) -> str:
-        return f"The skill {self.name} is unloaded. Do not follow its instructions any more."
+        return UNLOADED.format(name=self.name)
 
 
 class Invocation(Value):

@@ -106,3 +106,9 @@ def test_a_command_gives_the_cards_of_both_tools(
         assert (found[1]["path"], found[1]["truncated"]) == ("references/REFERENCE.md", False)
         assert "METIER-VALIDATION-REFERENCE-" in found[1]["text"]
         assert shown[0]["skill"] == VALIDATION
+
+
+def test_it_puts_a_skill_aside(chatting: Chatting) -> None:
+    chat = chatting.chat()
+    chatting.say(chat, "profile a csv file")
+    assert chatting.say(chat, "/unload csv-profile")[-1]["text"].startswith("I put csv-profile aside.")

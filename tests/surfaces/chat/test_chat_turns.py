@@ -241,3 +241,16 @@ def test_a_process_that_died_blocks_nobody_for_long(
         assert (shown["status"], kinds(shown["items"])) == ("idle", ["user", "text", "tool", "error"])
         assert (shown["items"][1]["done"], shown["items"][2]["code"]) == (True, "STOPPED")
         assert chatting.say(chat, "go on")[-1]["text"] == "Hello."
+
+
+def test_a_message_unloads_a_skill_and_the_model_is_told(chatting: Chatting, model: ModelServer) -> None:
+    chat = chatting.chat()
+    model.plays(calls(LOAD), text("Read."), text("Good."), calls(LOAD), text("Again."))
+    chatting.say(chat, "use the notes")
+    chatting.say(chat, "/unload notes")
+    assert model.messages()[-1]["content"] == "The skill notes is unloaded. Do not follow its instructions any more."
+    assert [item["text"] for item in chatting.items(chat, "user")] == ["use the notes", "/unload notes"]
+    again = chatting.say(chat, "use them after all")
+    assert "already loaded" not in str(model.messages()[-1])
+    assert kinds(again) == ["user", "tool", "text"]
+    assert "it is not loaded; loaded: notes" in str(chatting.say(chat, "/unload no-such"))

@@ -13,13 +13,14 @@ from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolRetur
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from metier.surfaces.chat.history import CALLED, INSTRUCTIONS
-from metier.values.results import WEAK_MATCHES
+from metier.values.results import UNLOADED, WEAK_MATCHES
 
 _ABOUT: Final = "I am the offline guide, not a language model: set up a model in the settings to get real answers."
 _NOTHING: Final = "There are no skills here. Put a folder with a SKILL.md into one of the folders that are searched."
 _ASK: Final = "Tell me what you need, call a skill with `/name`, or ask me to `read` a file or `run` a script."
 _CANNOT_RUN: Final = "I cannot run scripts here. `metier doctor` says why, and what to do about it."
 _CALLED: Final = re.compile(re.escape(CALLED).replace(r"\{name\}", r"([^\"\n]+)"))
+_UNLOADED: Final = re.compile(re.escape(UNLOADED).replace(r"\{name\}", "(.+)"))
 _ADDED: Final = re.compile(r"^\[The user added the file (.+) \([\d,]+ bytes\)\. [^\n]*\]$", re.MULTILINE)
 _USE: Final = re.compile(r"\b(read|run)\s+`?((?:[\w.-]+/)+[\w.-]+)`?([^\n]*)", re.IGNORECASE)
 _HIT: Final = re.compile(r"^- ([^\s:]+):[^\n]*(?:\n  (?:scope: [^\n]*, )?path: ([^\n]+))?", re.MULTILINE)
@@ -62,6 +63,8 @@ class DemoModel(FunctionModel):
     ) -> tuple[str, Mapping[str, Any], str]:
         """The role and the arguments of the next call, and what is said if no tool has that role."""
         told = "\n\n".join(map(_said, done)) if self._roles else self._nothing
+        if gone := _UNLOADED.fullmatch(prompt):
+            return "", {}, f"I put {gone[1]} aside. Call it again when you need it."
         called = _CALLED.search(prompt)
         question = _ADDED.sub("", prompt[: called.start()] if called else prompt).strip()
         wanted = _USE.search(question)

@@ -268,6 +268,10 @@ class Turn:
         if again and (not message.skill or message.loaded):
             return
         invocation, frames = await self._used(session, Invoke(message=message.text))
+        if invocation.unloaded is not None:
+            message.message = invocation.message
+            self.live.show(message)
+            return
         loaded = set[str]() if again else await self._load_chosen(session, message, invocation)
         if invocation.skill is None or invocation.skill.path in loaded:
             return
