@@ -13,7 +13,7 @@ from metier.session.session import Session
 from metier.testing import write_skill
 from worlds import World
 
-KINDS = ("load", "load", "read", *["call"] * 4, "search", "invoke", "compact", "end", "output", "run", "edit")
+KINDS = ("load", "load", "read", "unload", *["call"] * 4, "search", "invoke", "compact", "end", "output", "run", "edit")
 PROFILES = ("standard", "codelia", "omp", "mycodeagent", "rip", "remcochat")
 
 
@@ -79,7 +79,7 @@ def drive(session: Session, steps: int, seed: int = 0, edit: Path | None = None)
     """Ask for `steps` things of every kind, right and wrong ones; files below `edit` change now and then."""
     chance = random.Random(seed)
     tools = session.profile.tools
-    names = [tools.load, tools.read, tools.search, tools.output, tools.run, "nothing", ""]
+    names = [tools.load, tools.read, tools.search, tools.output, tools.run, tools.unload, "nothing", ""]
     failed = 0
     for step in range(steps):
         name = f"s{chance.randrange(14)}"
@@ -95,6 +95,8 @@ def drive(session: Session, steps: int, seed: int = 0, edit: Path | None = None)
         try:
             if kind == "load":
                 session.load(name, arguments=chance.choice(["", "x y"]))
+            elif kind == "unload":
+                session.unload(name)
             elif kind == "read":
                 session.read(name, chance.choice(paths))
             elif kind == "call":
@@ -102,7 +104,9 @@ def drive(session: Session, steps: int, seed: int = 0, edit: Path | None = None)
             elif kind == "search":
                 session.search(chance.choice(["one thing", name, ""]), limit=3)
             elif kind == "invoke":
-                session.invoke(chance.choice([f"/{name} a b", f"/skill:{name} q", f"use ${name}", "hello"]))
+                session.invoke(
+                    chance.choice([f"/{name} a b", f"/skill:{name} q", f"use ${name}", f"/unload {name}", "hello"])
+                )
             elif kind == "compact":
                 session.compact(chance.choice([100, 3000, 40_000]))
             elif kind == "end":

@@ -13,7 +13,7 @@ from .world import PATHS, SCRIPTS, WORDS, World
 NO_REF: Final = "skill-000000000000"
 """A ref that nobody gave."""
 
-RECORDED: Final = ("load", "read", "search", "run", "output", "compact", "invoke", "end_turn", "call")
+RECORDED: Final = ("load", "unload", "read", "search", "run", "output", "compact", "invoke", "end_turn", "call")
 """The operations that the record has."""
 
 _WEIGHTS: Final = {
@@ -25,6 +25,7 @@ _WEIGHTS: Final = {
     "search": 6,
     "invoke": 6,
     "compact": 4,
+    "unload": 4,
     "end_turn": 4,
     "prompt": 2,
     "system_prompt": 2,
@@ -104,6 +105,8 @@ class Chooser:
             params = {"ref": self.ref()}
             if chance.random() < 0.3:
                 params |= chance.choice(({"start": 2}, {"start": 1, "end": 2}, {"grep": "version"}))
+        elif kind == "unload":
+            params = {"name": self.name(), **by}
         elif kind == "compact":
             params = {"budget": chance.choice((0, 100, 3_000, 100_000))}
         elif kind == "invoke":
@@ -153,6 +156,8 @@ def command_of(asked: Asked, chance: random.Random) -> Sequence[str] | None:
             words = ["run", *flags, *yes, params["name"], params["script"], "--", *params.get("arguments", ())]
         case "output":
             words = ["session", "output", "--", params["ref"]]
+        case "unload":
+            words = ["session", "unload", *flags, "--", params["name"]]
         case "compact":
             words = ["session", "compact", f"--budget={params['budget']}"]
         case "invoke":
