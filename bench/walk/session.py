@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from metier.files.digests import digest_of, digits
+from metier.record.state import ref_of
 
 from . import checks
 from .processes import Child, Done, Gone, Json, Rpc, Surroundings, command, in_child, read_all
@@ -338,12 +339,27 @@ class Walk:
     # --- at the end ---
 
     def check_refs(self) -> None:
-        """Every ref that was ever given answers, in either process, with the same text."""
+        """Every ref that was given answers, in either process, with the same text, unless its skill was unloaded."""
+        gone = self._unloaded_refs()
         for number, ref in enumerate(self.chooser.refs):
             member = self.members[number % len(self.members)]
             answer = self.ask(member, "session.output", {"session_id": self.session, "ref": ref})
-            if "error" in answer:
+            if "error" in answer and ref not in gone:
                 self.wrong("ref-lost", f"{ref}: {answer['error'].get('message')}")
+            elif "error" not in answer and ref in gone:
+                self.wrong("ref-of-unloaded", ref)
+
+    def _unloaded_refs(self) -> set[str]:
+        """The refs of texts that only skills had which were unloaded since, by the record."""
+        answer = self.ask(self.members[0], "session.events", {"session_id": self.session})
+        paths = dict[str, set[str]]()
+        for frame in answer["result"]:
+            if frame["type"] == "skill_loaded" and not frame.get("already_loaded"):
+                paths.setdefault(ref_of(frame["output"]), set()).add(frame["path"])
+            elif frame["type"] == "skill_unloaded":
+                for bearers in paths.values():
+                    bearers.discard(frame.get("path", ""))
+        return {ref for ref, bearers in paths.items() if not bearers}
 
     def check_state(self) -> None:
         """All processes know the same, and so do new ones, one that finds a snapshot and one that finds none."""

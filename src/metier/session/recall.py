@@ -45,13 +45,12 @@ def text_of(context: SessionContext, ref: str) -> Steps[str]:
 
 def _given_before(context: SessionContext, ref: str) -> LoadedSkill | None:
     """What the record says of a text that is not the last one of its skill, unless that was unloaded since."""
-    recorder, found = context.recorder, None
+    recorder, found = context.recorder, SessionState()
     for frame in recorder.store.read(context.id, context.id, ("skill_loaded", "skill_unloaded")):
-        if frame["type"] == "skill_unloaded":
-            found = None if found is not None and found.path == frame["path"] else found
-        elif ref_of(frame["output"]) == ref and not frame.get("already_loaded"):
-            found = apply(SessionState(), {**frame, "chain": ""}).by_ref(ref)
-    return found
+        unloads = frame["type"] == "skill_unloaded"
+        if unloads or (ref_of(frame["output"]) == ref and not frame.get("already_loaded")):
+            found = apply(found, {**frame, "chain": ""})
+    return found.by_ref(ref)
 
 
 def _skill_of(context: SessionContext, entry: LoadedSkill) -> Skill | None:
