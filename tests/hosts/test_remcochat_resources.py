@@ -71,7 +71,7 @@ def test_the_tools_take_these_inputs_and_an_unknown_name_gives_a_clear_error(wor
         properties = schemas[tool]["properties"]
         assert {key: value["type"] for key, value in properties.items()} == dict.fromkeys(inputs, "string")
         assert schemas[tool]["required"] == inputs
-        message = refusal(session.call(tool, {"name": "prob", "path": "a.md"}))
+        message = refusal(session.call(tool, dict(zip(inputs, ("prob", "a.md"), strict=False))))
         assert "no skill 'prob'" in message
         assert "available: probe" in message
 

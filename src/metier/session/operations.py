@@ -421,7 +421,7 @@ class Call(Operation[ToolResult], kw_only=True):
     def rescan(self, context: SessionContext) -> None:
         if context.visibility.rescans:
             with contextlib.suppress(BadArguments):
-                tools.parse(context, self._tool, self.arguments, tool_operation).rescan(context)
+                tools.parse(context, self._tool, self.arguments, tool_operation, tool_fields).rescan(context)
 
     def check(self) -> None:
         """Only a tool's name that is no text is refused: a model's mistake is a recorded result."""
@@ -452,7 +452,7 @@ class Call(Operation[ToolResult], kw_only=True):
         return tools.role_of(context.profile, self._tool) == "run"
 
     def perform(self, context: SessionContext) -> Steps[ToolResult]:
-        return tools.answer(context, self._tool, self.arguments, tool_operation)
+        return tools.answer(context, self._tool, self.arguments, tool_operation, tool_fields)
 
     def code(self, result: ToolResult) -> str:
         return result.code

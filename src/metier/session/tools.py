@@ -20,6 +20,7 @@ from metier.errors import (
     ScriptRefused,
     SkillNotFound,
 )
+from metier.files.plugins import nearest
 from metier.hosts import formats
 from metier.hosts.formats import Failure, Success, Surroundings, ToolArguments
 from metier.hosts.schema import Profile
@@ -37,6 +38,8 @@ BUSY: Final = "BUSY"
 
 ToolOperation = Callable[[Role, JsonObject], Operation[Any]]
 """Makes the operation that a call of a tool asks for."""
+ToolFields = Callable[[Role], Mapping[str, Schema]]
+"""What a model may give to the operation of a tool, each with its JSON schema."""
 
 
 class ToolList(Value):
@@ -52,10 +55,8 @@ class ToolList(Value):
 # --- definitions ---
 
 
-def definitions(
-    context: SessionContext, fields: Callable[[Role], Mapping[str, Schema]], budget: int | None
-) -> ToolList:
-    """The tools that can succeed now. `fields` are what a model may give to the operation of a role.
+def definitions(context: SessionContext, fields: ToolFields, budget: int | None) -> ToolList:
+    """The tools that can succeed now.
 
     `budget` limits a list of skills in a description, as it limits the one in a prompt.
     """
@@ -94,7 +95,9 @@ def _now(context: SessionContext, known: Surroundings) -> Surroundings:
 # --- calls ---
 
 
-def parse(context: SessionContext, tool: str, arguments: object, operation: ToolOperation) -> Operation[Any]:
+def parse(
+    context: SessionContext, tool: str, arguments: object, operation: ToolOperation, fields: ToolFields
+) -> Operation[Any]:
     """The operation that a call asks for. Raises `BadArguments` for an unknown tool or arguments that do not fit."""
     role = role_of(context.profile, tool)
     if role is None or not context.profile.enabled or not context.tools_enabled:
@@ -102,14 +105,24 @@ def parse(context: SessionContext, tool: str, arguments: object, operation: Tool
     wrong = problem(arguments)
     if wrong:
         raise BadArguments(f"the arguments {wrong}")
-    return _understand(role, ToolArguments(_given(arguments), _surroundings(context)), operation)
+    return _understand(role, ToolArguments(_given(arguments), _surroundings(context)), operation, fields)
 
 
-def _understand(role: Role, given: ToolArguments, operation: ToolOperation) -> Operation[Any]:
-    return operation(role, formats.shapes(given.surroundings.profile, role).fields(role, given))
+def _understand(role: Role, given: ToolArguments, operation: ToolOperation, fields: ToolFields) -> Operation[Any]:
+    shapes = formats.shapes(given.surroundings.profile, role)
+    definition = shapes.define(role, replace(given.surroundings, parameters=fields(role), visible=()))
+    known = cast("JsonObject", definition.schema["properties"])
+    unknown = next((key for key, value in given.given.items() if key not in known and value is not None), None)
+    if unknown is not None:  # left out in silence, the call would do something else than the model meant
+        close = "".join(f"; did you mean `{name}`?" for name in nearest(unknown, known))
+        names = ", ".join(f"`{name}`" for name in known)
+        raise BadArguments(f"there is no argument `{unknown}`{close} (known: {names})", field=unknown)
+    return operation(role, shapes.fields(role, given))
 
 
-def answer(context: SessionContext, tool: str, arguments: object, operation: ToolOperation) -> Steps[ToolResult]:
+def answer(
+    context: SessionContext, tool: str, arguments: object, operation: ToolOperation, fields: ToolFields
+) -> Steps[ToolResult]:
     """Answer a call in the host's shape."""
     started = context.recorder.noted_ms
     role = role_of(context.profile, tool)
@@ -127,9 +140,10 @@ def answer(context: SessionContext, tool: str, arguments: object, operation: Too
 
     try:
         if role is None or wrong or role == "run" or not context.profile.enabled or not context.tools_enabled:
-            call = parse(context, tool, arguments, operation)  # for what is wrong, or for a script before it is masked
+            # for what is wrong, or for a script before it is masked
+            call = parse(context, tool, arguments, operation, fields)
         else:
-            call = _understand(role, ToolArguments(given, surroundings), operation)
+            call = _understand(role, ToolArguments(given, surroundings), operation, fields)
         value = yield from call.perform(context)
         return shapes.success(
             Success(
