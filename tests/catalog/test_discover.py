@@ -301,3 +301,24 @@ print(json.dumps([[s.name for s in skills], [[d.code, d.path] for d in skills.di
     where = {os.path.relpath(path, base / "skills") for _, path in notes}
     assert where == {"locked-file/SKILL.md", "locked-folder/SKILL.md", "no-search/SKILL.md", "no-list"}
     assert counts == {"found": 4, "loaded": 1, "shadowed": 0, "skipped": 0, "errors": 3}
+
+
+def test_a_scan_closes_what_it_opens(world: World, root: Path) -> None:
+    for number in range(20):
+        write_skill(root / f"s{number}")
+    (root / "broken").mkdir()
+    (root / "broken" / "SKILL.md").write_text("no frontmatter")
+    world.discover()
+    before = len(os.listdir("/proc/self/fd"))
+    skills = world.discover()
+    skills.refresh()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_as_many_skills_as_the_limit_says_are_found(world: World, root: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_skill(root / name)
+    for limit, told in ((4, False), (2, True)):
+        skills = world.discover(settings={"discovery.max_skills": limit})
+        assert len(skills) == min(limit, 3)
+        assert any(note.code == "bound-reached" for note in skills.diagnostics) == told

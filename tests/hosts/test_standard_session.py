@@ -114,3 +114,34 @@ def test_skills_that_name_files_are_shown_only_while_one_of_those_is_worked_on(w
     assert session.prompt(files=[]).names == ("always",)
     granted = open_session(world, settings={"catalog": {"honours": ["alwaysApply"]}})
     assert ["BODY-MARKER" in one.system_prompt() for one in (session, granted)] == [False, True]
+
+
+def test_a_hit_says_where_it_is_only_if_another_skill_has_its_name(world: World) -> None:
+    write(world)
+    world.skill("~/.agents/skills/csv", description="Reads tables.")
+    found = open_session(world).call("skill_search", {"query": "pdf tables"}).text
+    assert "- csv: Reads tables." in found
+    assert "scope:" not in found
+    world.skill("~/.agents/skills/pdf")
+    session = world.discover(settings={"collisions.rule": "ambiguous"}).session()
+    found = session.call("skill_search", {"query": "pdf tables"}).text
+    places = [line.split(",")[0] for line in found.splitlines() if "scope:" in line]
+    assert sorted(places) == ["  scope: repo", "  scope: user"]
+
+
+def test_a_skill_that_was_read_as_a_file_is_given_whole_when_it_is_loaded(world: World) -> None:
+    write(world)
+    session = open_session(world)
+    session.read("pdf", "SKILL.md")
+    assert not session.load("pdf").already_loaded
+    assert session.load("pdf").already_loaded
+
+
+def test_a_search_records_the_catalog_that_it_searched(world: World) -> None:
+    write(world)
+    session = open_session(world)
+    world.skill(".agents/skills/csv", description="Reads tables.")
+    session.skills.refresh()
+    session.search("tables")
+    kinds = [frame["type"] for frame in session.events]
+    assert kinds[-3:] == ["skill_catalog_updated", "skills_searched", "session_returned"]

@@ -236,3 +236,8 @@ def test_every_field_of_a_request_is_in_the_chat_again_after_a_restart() -> None
 def test_a_question_of_an_old_chat_is_shown() -> None:
     item = AskItem(tool="skill_run", skill="x", path="scripts/a", command="scripts/a b", digest="sha256:0", why="")
     assert item.as_dict()["question"]["title"] == "Run scripts/a of the skill x?"  # type: ignore[index]
+
+
+def test_the_title_names_the_skill_of_any_request_that_has_one() -> None:
+    for name, title in (("deploy", "Allow override for the skill deploy?"), ("", "Allow override?")):
+        assert Question.of(Request("override", name)).title == title

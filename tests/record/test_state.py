@@ -158,3 +158,14 @@ def test_a_long_session_opens_by_few_events_and_knows_the_same_without_a_snapsho
     before = store.frames_read
     assert skills.session(id="session", store=store).state() == session.state()
     assert store.frames_read - before > 10_000
+
+
+def test_a_skill_that_a_message_called_is_awaited_until_it_is_loaded(world: World) -> None:
+    world.skill(".agents/skills/pdf")
+    session = world.discover(settings={"invocation.loads": False}).session()
+    for _ in range(2):
+        session.invoke("/pdf fill a form")
+        assert (session.activated, session.state()["awaited"]) == (["pdf"], ["pdf"])
+    session.load("pdf")
+    session.invoke("/pdf again")
+    assert (session.activated, session.state().get("awaited")) == (["pdf"], None)
