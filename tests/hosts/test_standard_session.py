@@ -125,8 +125,9 @@ def test_a_hit_says_where_it_is_only_if_another_skill_has_its_name(world: World)
     world.skill("~/.agents/skills/pdf")
     session = world.discover(settings={"collisions.rule": "ambiguous"}).session()
     found = session.call("skill_search", {"query": "pdf tables"}).text
-    places = [line.split(",")[0] for line in found.splitlines() if "scope:" in line]
-    assert sorted(places) == ["  scope: repo", "  scope: user"]
+    places = sorted(line.removesuffix("pdf/SKILL.md") for line in found.splitlines() if "scope:" in line)
+    roots = ((world.project, "repo"), (world.home, "user"))
+    assert places == [f"  scope: {scope}, path: {root}/.agents/skills/" for root, scope in roots]
 
 
 def test_a_skill_that_was_read_as_a_file_is_given_whole_when_it_is_loaded(world: World) -> None:

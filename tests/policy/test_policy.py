@@ -293,3 +293,8 @@ def test_effective_tools_are_never_more_than_policy_allows_or_the_hint_names(
         tool = entry.partition("(")[0]
         assert rules.tools is None or tool in rules.tools
         assert rules.decide(Request(tool, name)).verdict != "deny"
+
+
+def test_a_verdict_says_whether_a_rule_or_the_default_gave_it() -> None:
+    policy = Policy.from_settings({"deny": [{"tool": "skill_load"}]}, build(load("standard")))
+    assert [policy.decide(Request(tool)).by_default for tool in ("skill_load", "skill_read")] == [False, True]

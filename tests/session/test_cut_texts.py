@@ -89,3 +89,13 @@ def test_without_any_tool_the_user_is_the_way(world: World, tmp_path: Path) -> N
     app = App(world.project, home=world.home, store="memory:")
     text = app.skills().session(tools=False).system_prompt(budget=700)
     assert "skills are not shown; you can still load them by name. The user can call them by name." in text
+
+
+def test_skills_that_are_all_named_are_not_called_left_out(world: World) -> None:
+    for number in range(10):
+        world.skill(f".agents/skills/s{number}", description="d" * 1_000)
+    session = world.discover().session()
+    shown = {budget: session.prompt(budget=budget) for budget in range(300, 6_000, 100)}
+    assert any(prompt.shown < 10 for prompt in shown.values())
+    assert any(prompt.shown == 10 and prompt.more for prompt in shown.values()), "some only by name"
+    assert all(prompt.truncated == (prompt.shown < 10) for prompt in shown.values())
