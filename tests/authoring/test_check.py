@@ -219,7 +219,7 @@ LEFT_OUT = [
     (".agents/skills/.hidden/x", "omp", "the name of the folder .hidden starts with a dot"),
     (".agents/skills/a/b/x", "opencode", "3 levels below .agents/skills"),
     (".agents/skills/outer/x", "standard", "it is inside the skill .agents/skills/outer"),
-    (".agents/skills/build", "standard", "folders named build are not searched"),
+    (".agents/skills/group/build", "standard", "folders named build are not searched"),
     (".agents/skills", "gemini-cli", "each skill needs a folder of its own"),
 ]
 

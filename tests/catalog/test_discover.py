@@ -235,10 +235,19 @@ def test_the_wrong_case_beside_the_right_one_does_not_matter(world: World, root:
 @pytest.mark.parametrize("folder", [".git", "node_modules", "__pycache__", "dist", "build"])
 def test_folders_that_tools_fill_are_not_searched(world: World, root: Path, folder: str) -> None:
     write_skill(root / folder / "hidden")
-    write_skill(root / folder)
+    write_skill(root / "group" / folder)
     skills = world.discover()
     assert names(skills) == ["good"]
-    assert reasons(skills) == [("ignored-folder", folder)]
+    assert ("ignored-folder", folder) in reasons(skills)
+
+
+def test_a_skill_may_be_called_as_a_folder_that_tools_fill(world: World, root: Path) -> None:
+    for name in ("build", "dist", "target"):
+        write_skill(root / name)
+        write_skill(root / name / "below")
+    write_skill(root / "node_modules")
+    assert names(world.discover()) == ["build", "dist", "good", "target"]
+    assert names(world.discover()) == ["build", "dist", "good", "target"], "with what was kept of the last scan"
 
 
 def test_folders_inside_a_skill_are_not_searched(world: World, root: Path) -> None:

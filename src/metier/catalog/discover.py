@@ -35,7 +35,7 @@ from metier.catalog.skill_file import (
     unreadable_row,
     with_flags,
 )
-from metier.files.beneath import OPEN
+from metier.files.beneath import OPEN, SKIPPED_FOLDERS
 from metier.hosts.profiles import Profile
 from metier.hosts.roots import Place, other_project
 from metier.values.skill import SKILL_FILE, STAMP, Diagnostic, Root, Severity, Skill, Skipped
@@ -233,8 +233,12 @@ class _Walker:
                 if self.left <= 0:
                     self.too_many(root)
                     return
-                if name in ignored:
-                    self.skip_ignored(child)
+                if name in ignored:  # `build` is a good name for a skill, directly in a root
+                    may_be_skill = level == 1 and name not in SKIPPED_FOLDERS
+                    if not (
+                        may_be_skill and self.look(root, child, real_child, name, old_rows[number], new_rows, number)
+                    ):
+                        self.skip_ignored(child)
                 elif budget is not self.budget and other_project(real_child):
                     message = "a project behind a link is not searched"
                     self.report("link-not-followed", "info", message, child)

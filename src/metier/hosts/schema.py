@@ -131,7 +131,7 @@ class DiscoveryRules(Value, eq=False):
     root_is_skill: bool = True
     """Whether a SKILL.md directly in a root makes the root itself a skill."""
     ignore: tuple[str, ...] = (".git", "node_modules", "__pycache__", "dist", "build")
-    """Names of folders that are never searched."""
+    """Names of folders that are not searched. Directly in a root, one such as `build` with a SKILL.md is a skill."""
     max_depth: int = limits.WALK_DEPTH
     """Deepest level of folders that is searched."""
     max_directories: int = limits.WALK_DIRECTORIES

@@ -27,6 +27,6 @@ def mixed(world: World) -> World:
     )
     world.skill("~/.agents/skills/pdf", description="The user's.")
     world.skill("~/.agents/skills/xlsx", description="Sheets.")
-    world.skill(f"{SKILLS}/build", description="left out")
+    world.skill(f"{SKILLS}/group/build", description="left out")
     world.skill(f"{SKILLS}/broken", text="---\nname: broken\n---\n")
     return world

@@ -108,7 +108,7 @@ def test_weak_matches_are_said_to_be_weak_and_none_is_an_end_with_one_line(run: 
 
 
 def test_a_query_that_names_a_skill_which_was_left_out_says_why(shelf: World, run: Run) -> None:
-    shelf.skill(f"{SKILLS}/build", description="Builds the thing.")
+    shelf.skill(f"{SKILLS}/group/build", description="Builds the thing.")
     shelf.skill(f"{SKILLS}/slash", name="a/b", description="Is broken.")
     lower = shelf.skill(f"{SKILLS}/lower", description="Has the wrong case.")
     os.rename(lower, os.path.join(os.path.dirname(lower), "skill.md"))
