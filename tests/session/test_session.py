@@ -170,7 +170,15 @@ def test_a_compaction_keeps_within_its_budget_and_names_what_it_only_refers_to(w
     session = loaded_session(world, 200, 1000, 200, 1000, 200)
     compaction = session.compact(budget)
     assert len(compaction.text) <= budget
-    assert sorted((*compaction.restored, *compaction.referenced)) == [f"skill-{number}" for number in range(5)]
+    every = (*compaction.restored, *compaction.referenced, *compaction.left_out)
+    assert sorted(every) == [f"skill-{number}" for number in range(5)]
+    refs = {one["name"]: one["ref"] for one in session.state()["loaded"]}
+    assert all(refs[name] in compaction.text for name in compaction.referenced)
+    names = f"Loaded before, and left out here for lack of room: {', '.join(compaction.left_out)}."
+    count = f"Skills loaded before, and left out here: {len(compaction.left_out)}."
+    if compaction.left_out:
+        assert budget == 0 or compaction.text.endswith((names, count))
+    assert bool(compaction.left_out) == (budget < 1500)
     for number in range(5):
         whole = f"START-{number} x" in compaction.text
         assert whole is (f"skill-{number}" in compaction.restored)
@@ -180,9 +188,7 @@ def test_a_compaction_keeps_within_its_budget_and_names_what_it_only_refers_to(w
         assert "skill-4" in compaction.restored
         assert compaction.referenced
         for name in compaction.referenced:
-            ref = next(one["ref"] for one in session.state()["loaded"] if one["name"] == name)
-            assert ref in compaction.text
-            assert session.output(ref).count("START-") == 1
+            assert session.output(refs[name]).count("START-") == 1
 
 
 def test_a_compaction_survives_a_skill_that_is_gone(world: World) -> None:

@@ -273,6 +273,9 @@ class Compact(Operation[Compaction], kw_only=True):
         yield
         return recall.compact(context, self.budget)
 
+    def remarks(self, result: Compaction) -> Sequence[str]:
+        return [f"left out for lack of room: {', '.join(result.left_out)}"] if result.left_out else []
+
 
 # --- messages and turns ---
 

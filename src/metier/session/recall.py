@@ -1,6 +1,7 @@
 """What a session gave before: found again by its ref, and put back after the host compacted its context."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from metier.errors import MetierError, ResourceError, SkillNotFound, StoreError
 from metier.files.plugins import nearest
@@ -126,25 +127,37 @@ def lines_of(text: str, start: int, end: int | None, grep: str | None) -> str:
     return text
 
 
+_LEFT_OUT_CHARACTERS: Final = 60
+"""The room that is kept for saying how many skills a compaction leaves out."""
+
+
 def compact(context: SessionContext, budget: int) -> Compaction:
     """What belongs back into a compacted context, the newest skill first, within a number of characters."""
     parts: list[str] = []
     restored: list[str] = []
     referenced: list[str] = []
+    left_out: list[str] = []
     left = budget
-    for entry in reversed(list(context.state.loaded.values())):
-        if entry.ref in context.state.preloaded:
-            continue  # the system prompt still has it
+    # What the system prompt has is still there.
+    entries = [one for one in context.state.loaded.values() if one.ref not in context.state.preloaded]
+    while entries:
+        entry = entries.pop()
+        room = left - (_LEFT_OUT_CHARACTERS if entries else 0)
         try:
             text = context.settle(text_of(context, entry.ref))
         except MetierError:
             continue
-        if len(text) <= left:
-            restored.append(entry.name)
-        else:
-            referenced.append(entry.name)
-            text = reminder(entry.name, entry.ref, context.offered())
-        if len(text) <= left:
-            parts.append(text)
-            left -= len(text) + 2
-    return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced))
+        names = restored
+        if len(text) > room:
+            names, text = referenced, reminder(entry.name, entry.ref, context.offered())
+        if len(text) > room:
+            left_out.append(entry.name)
+            continue
+        names.append(entry.name)
+        parts.append(text)
+        left -= len(text) + 2
+    if left_out:
+        whole = f"Loaded before, and left out here for lack of room: {', '.join(left_out)}."
+        count = f"Skills loaded before, and left out here: {len(left_out):,}."
+        parts += next(([text] for text in (whole, count) if len(text) <= left), [])
+    return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced), tuple(left_out))

@@ -383,6 +383,9 @@ class Compaction(Value):
     text: str
     restored: tuple[str, ...]
     referenced: tuple[str, ...]
+    """The skills of which the text has only the ref."""
+    left_out: tuple[str, ...] = ()
+    """The skills for which the budget has no room at all."""
 
 
 class Prompt(Value):
