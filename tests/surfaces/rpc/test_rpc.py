@@ -8,12 +8,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 import forking
 from metier.app import App
 from metier.session.operation import parameters, schema_of
 from metier.session.operations import OPERATIONS, Load
 from metier.surfaces.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHODS, PARSE_ERROR, Dispatcher
+from metier.surfaces.web.api import build
 from rpc_process import RpcProcess as Client
 from worlds import World
 
@@ -52,6 +54,26 @@ def test_every_method_is_on_the_page_and_no_other() -> None:
         expected = {"args" if key == "arguments" and name == "call" else key for key in parameters(kind)}
         assert {key for key, _ in named} == expected, name
         assert {key for key, maybe in named if not maybe} == set(required), name
+
+
+@pytest.mark.parametrize("profile", ["standard", "remcochat"])
+def test_a_list_says_what_it_leaves_out_and_why(world: World, profile: str) -> None:
+    roots = (".agents/skills", "~/.agents/skills") if profile == "standard" else (".skills", ".agents/skills")
+    for root in roots:
+        world.skill(f"{root}/pdf")
+    if profile == "standard":
+        world.skill(f"{roots[0]}/group/build")
+    app = App(world.project, home=world.home, profile=profile, settings={"enabled": True}, store="memory:")
+    asked = json.loads(Dispatcher(app).handle('{"jsonrpc": "2.0", "id": 1, "method": "skills.list"}') or "")["result"]
+    with TestClient(build(app, watch=False), base_url="http://127.0.0.1") as client:
+        page = client.get("/api/skills")
+    for listed in (asked, page.json()):
+        assert [skill["name"] for skill in listed["skills"]] == ["pdf"]
+        (shadowed,) = listed["shadowed"]
+        assert shadowed["shadowed_by"] == listed["skills"][0]["path"]
+        why = ["folders named build are not searched"] if profile == "standard" else []
+        assert [one["detail"] for one in listed["skipped"]] == why
+    assert (str(world.project) in page.text) == (profile == "standard"), "this host names no path of the machine"
 
 
 # --- the session of calls that name none ---

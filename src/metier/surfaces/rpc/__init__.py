@@ -28,7 +28,7 @@ from metier.session.queries import CatalogPrompt
 from metier.session.session import Session
 from metier.skills import Skills
 from metier.values.results import CHOICES, Request
-from metier.values.skill import Diagnostic, FileError, Skill
+from metier.values.skill import Diagnostic, FileError, Shadowed, Skill, Skipped
 from metier.values.value import JsonObject, Meta, Schema, Value, mismatch, schema_of
 
 PARSE_ERROR: Final = -32700
@@ -301,11 +301,14 @@ class CatalogShown(Value):
     skills: tuple[Skill, ...]
     errors: tuple[FileError, ...]
     diagnostics: tuple[Diagnostic, ...]
+    shadowed: tuple[Shadowed, ...]
+    skipped: tuple[Skipped, ...]
 
     @classmethod
     def of(cls, skills: Skills, **more: Any) -> Self:
         errors = tuple(FileError(error.path, error.message) for error in skills.errors)
-        return cls(skills=tuple(skills), errors=errors, diagnostics=skills.warnings, **more)
+        told = {"shadowed": tuple(skills.shadowed), "skipped": tuple(skills.skipped)}
+        return cls(skills=tuple(skills), errors=errors, diagnostics=skills.warnings, **told, **more)
 
 
 def _skills_list(client: Dispatcher, params: Params) -> JsonObject:

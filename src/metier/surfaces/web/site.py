@@ -81,7 +81,7 @@ class StaticFolder(StaticFiles):
 
 
 class ServedCatalog(CatalogShown, kw_only=True):
-    json_keys = ("profile", "skills", "errors", "diagnostics", "counts")
+    json_keys = ("profile", "skills", "errors", "diagnostics", "shadowed", "skipped", "counts")
 
     profile: str
     counts: Counts
