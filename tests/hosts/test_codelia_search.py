@@ -52,6 +52,29 @@ def test_each_skill_has_the_score_of_the_highest_rule_it_meets(world: World, she
     assert [(hit.score, hit.reason) for hit in beside.search("changelog").results] == [(900, "exact_name")]
 
 
+def test_words_of_every_script_count(world: World) -> None:
+    for name, description in (
+        ("forms", "PDF フォームに記入します。"),
+        ("travel", "Erstellt Übersichten für Reisekosten und Größen."),
+        ("summary", "한국어 문서를 요약합니다."),
+        ("sales", "Создаёт отчёты по продажам."),
+        ("other", "Sends green enamel."),
+    ):
+        world.skill(f".agents/skills/{name}", description=description)
+    skills = world.discover("codelia")
+    for query, expected in (
+        ("フォーム", ["forms"]),
+        ("フォームの記入", ["forms"]),
+        ("Größen", ["travel"]),
+        ("U\u0308BERSICHTEN", ["travel"]),
+        ("한국어", ["summary"]),
+        ("Отчёты", ["sales"]),
+        ("gr en", []),
+        ("日本", []),
+    ):
+        assert [hit.skill.name for hit in skills.search(query).results] == expected, query
+
+
 @pytest.mark.behaviour("C-034", "C-039")
 def test_a_path_finds_its_skill_before_everything_else(world: World, shelf: Skills) -> None:
     below = ".agents/skills/release-notes/SKILL.md"

@@ -41,7 +41,11 @@ def exact(skill: Skill, query: str, cwd: str) -> tuple[int, Reason] | None:
 
 
 def tokens(text: str) -> set[str]:
-    """The words of a text for `overlap`."""
+    """The words of a text for `overlap`: what stands between signs and spaces, in any script."""
+    if not text.isascii():
+        from metier.search.words import whole  # it imports an index, which a host that counts words does not need
+
+        return whole(text)
     return {word for word in _WORDS.split(text.lower()) if word}
 
 

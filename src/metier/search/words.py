@@ -11,6 +11,7 @@ anew.
 
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -129,6 +130,14 @@ def counted(text: str) -> dict[str, int]:
 def exact(text: str) -> list[str]:
     """Return the words between spaces or signs, without parts of identifiers and pairs of characters."""
     return [found[0] for raw in _WORD.findall(text) if (found := _words_of[raw]) and found[0] == raw.lower()]
+
+
+def whole(text: str) -> set[str]:
+    """Return all words of a text as they are written, in lower case; in scripts without spaces, pairs of characters."""
+    found = set[str]()
+    for run in chain.from_iterable(map(_RUN.findall, _WORD.findall(unicodedata.normalize("NFKC", text).lower()))):
+        found.update(_pairs_or_word(run) if _SPACELESS.match(run) else (run,))
+    return found
 
 
 def spans(text: str, wanted: Collection[str]) -> list[tuple[int, int]]:
