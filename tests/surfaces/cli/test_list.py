@@ -1,5 +1,7 @@
 """`metier list`, `show`, `enable`, `disable` and `mode`: what they print for people and programs, and save."""
 
+import re
+
 import pytest
 
 from calling import Run
@@ -99,3 +101,14 @@ def test_a_mode_is_set_printed_and_lasts(run: Run, shelf: World, level: str) -> 
         said = run(*line, "--json").json
         assert (said["mode"], said["enabled"], said["level"]) == (mode, mode != "off", level)
         assert shelf.discover().at(said["path"]).mode == mode
+
+
+def test_a_skill_that_a_rule_denies_is_marked_wherever_it_is_listed(mixed: World, run: Run) -> None:
+    mixed.configure_user('[permissions]\ndeny = [{ tool = "skill_load", skill_name = "pdf" }]\n')
+    for line in ("list", "list --all", "search forms"):
+        out = run(*line.split()).out
+        assert "pdf (denied)" in out, line
+        assert "xlsx (denied)" not in out, line
+    shown = run("show", "pdf").out
+    assert re.search(r"^called by +nobody; deny rule: tool = 'skill_load', skill_name = 'pdf'$", shown, re.MULTILINE)
+    assert re.search(r"^called by +the model and the user$", run("show", "xlsx").out, re.MULTILINE)

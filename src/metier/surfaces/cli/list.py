@@ -47,10 +47,8 @@ def _shown(skills: Skills, scope: str | None) -> list[Skill]:
 def _show(context: Context, skills: Skills, everything: bool, scope: str | None) -> None:
     shown = _shown(skills, scope)
     if shown:
-        rows = [
-            (s.name + (" (off)" if not s.enabled else "" if s.trusted else " (untrusted)"), s.scope, s.description)
-            for s in shown
-        ]
+        denied = output.denying_rule(skills)
+        rows = [(s.name + output.mark_of(s, denied), s.scope, s.description) for s in shown]
         output.table(("name", "scope", "description"), rows)
     if everything:
         _the_rest(skills)
@@ -202,8 +200,11 @@ def show_command(context: Context, name: str) -> None:
         files = {"files": listing.files, "files_truncated": listing.truncated, "files_left_out": listing.left_out}
         output.json_out({**skill.as_dict(), **files, "shadowed_by": shadowed_by or None, "diagnostics": notes})
         return
+    denied = output.denying_rule(skills)(skill)
     who = [
-        who for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled)) if may
+        who
+        for who, may in (("the model", skill.visible), ("the user", skill.user_invocable and skill.enabled))
+        if may and not denied
     ]
     output.facts(
         (
@@ -212,7 +213,7 @@ def show_command(context: Context, name: str) -> None:
             ("path", skill.path),
             ("scope", f"{skill.scope} (from {skill.source})"),
             ("mode", skill.mode),
-            ("called by", " and ".join(who) if who else "nobody; it is switched off"),
+            ("called by", " and ".join(who) or f"nobody; {denied or 'it is switched off'}"),
             ("trust", "" if skill.trusted else "the project is not trusted; `metier trust` trusts it"),
             ("shadowed by", shadowed_by),
             ("version", skill.version or ""),

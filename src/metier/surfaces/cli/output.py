@@ -20,7 +20,8 @@ from metier.files.text import blank_controls, from_utf8, printable, printable_li
 from metier.values.value import plain
 
 if TYPE_CHECKING:
-    from metier.values.skill import Diagnostic
+    from metier import Skills
+    from metier.values.skill import Diagnostic, Skill
 
 _CHUNK: Final = 1 << 16
 """How many characters of JSON are printed at once."""
@@ -280,3 +281,28 @@ def _line(d: "Diagnostic") -> str | None:
     except (OSError, ValueError):
         return None
     return from_utf8(lines[d.line - 1][:4096]).rstrip("\r") if 0 < d.line <= len(lines) else None
+
+
+def denying_rule(skills: "Skills") -> "Callable[[Skill], str]":
+    """Tells the deny rule because of which nobody loads a skill; empty where there is none."""
+    if not skills.settings.permissions.get("deny"):
+        return lambda _: ""  # a list then imports nothing that decides
+    from metier.policy.decide import Policy
+    from metier.policy.rules import skill_request
+
+    policy = Policy.of(None, skills.settings)
+
+    def rule_of(skill: "Skill") -> str:
+        decision = policy.decide(skill_request("skill_load", skill, skill.path))
+        return decision.why if decision.verdict == "deny" else ""
+
+    return rule_of
+
+
+def mark_of(skill: "Skill", denied: "Callable[[Skill], str]") -> str:
+    """What stands behind the name of a skill in a list, where a model does not get it."""
+    if not skill.enabled:
+        return " (off)"
+    if denied(skill):
+        return " (denied)"
+    return "" if skill.trusted else " (untrusted)"

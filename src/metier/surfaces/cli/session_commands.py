@@ -96,8 +96,15 @@ def _show(result: SearchResult, skills: Skills) -> None:
     """The hits as a table. A column says how well each fits if some are weak."""
     weak = any(hit.fit == "weak" for hit in result.results)
     heading = ("score", *(("fit",) if weak else ()), "name", "why", "description")
+    denied = output.denying_rule(skills)
     rows = [
-        (f"{hit.score:g}", *((hit.fit,) if weak else ()), hit.skill.name, hit.reason, hit.skill.description)
+        (
+            f"{hit.score:g}",
+            *((hit.fit,) if weak else ()),
+            hit.skill.name + output.mark_of(hit.skill, denied),
+            hit.reason,
+            hit.skill.description,
+        )
         for hit in result.results
     ]
     # Where names may repeat, or some are shadowed or have copies, only scope and path say which skill is meant.
