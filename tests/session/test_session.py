@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from metier import SkillNotFound
-from metier.errors import PolicyDenied, ResourceError
+from metier.errors import InvocationError, PolicyDenied, ResourceError
 from metier.record.store import open_store
 from metier.record.store.memory import MemoryStore
 from metier.replay import from_store, replay
@@ -231,3 +231,15 @@ def test_a_preloaded_skill_counts_as_loaded_and_is_not_sent_again(world: World, 
         assert "# PINNED" in session.output(session.preloaded[0].ref)
         assert session.compact().text == ""
         assert replay(from_store(store, session.id)).identical
+
+
+def test_a_skill_that_is_loaded_by_itself_may_ask_for_the_one_that_asked_for_it_before(world: World) -> None:
+    for name in ("one", "two"):
+        world.skill(f".agents/skills/{name}")
+    session = world.discover().session()
+    session.load("one")
+    session.load("two", parent="one")
+    with pytest.raises(InvocationError, match="one"):
+        session.load("one", parent="two")
+    session.load("two")
+    assert session.load("one", parent="two").already_loaded
