@@ -295,8 +295,9 @@ class SessionContext:
     # --- tools ---
 
     def _denies(self, role: Role) -> bool:
-        """Whether policy refuses every call of a tool."""
-        return self.policy.decide(Request(f"skill_{role}")).verdict == "deny"
+        """Whether policy refuses every call of a tool. No default does."""
+        tool = f"skill_{role}"
+        return self.policy.has_rules_about(tool) and self.policy.decide(Request(tool)).verdict == "deny"
 
     def offered(self, *, wire: bool | None = None) -> dict[Role, str]:
         """The tools that the model has now: role to name. A tool is offered only where it can succeed.
