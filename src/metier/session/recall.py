@@ -159,5 +159,5 @@ def compact(context: SessionContext, budget: int) -> Compaction:
     if left_out:
         whole = f"Loaded before, and left out here for lack of room: {', '.join(left_out)}."
         count = f"Skills loaded before, and left out here: {len(left_out):,}."
-        parts += next(([text] for text in (whole, count) if len(text) <= left), [])
+        parts += [text for text in (whole, count) if len(text) <= left][:1]
     return Compaction("\n\n".join(parts), tuple(restored), tuple(referenced), tuple(left_out))

@@ -37,6 +37,7 @@ _EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "echo 'use $csv-profile' | metier session invoke -",
     ),
     "may-use": ('metier session may-use Bash --command "git status"',),
+    "unload": ("metier session unload csv-profile --session ID",),
     "output": ("metier session output skill-0a1b2c3d4e5f --session ID --grep TODO",),
 }
 _TYPES: Final = {"integer": click.INT, "number": click.FLOAT}
