@@ -89,3 +89,18 @@ def test_a_mode_says_who_sees_and_calls_a_skill(world: World, mode: Mode, messag
     if by_user:
         assert session.invoke("/ledger now").skill is not None
     assert ("other" in prompt.names, prompt.total) == (True, 1 + (described or named))
+
+
+def test_with_messages_a_prompt_keeps_within_every_budget(world: World) -> None:
+    for number in range(150):
+        world.skill(
+            f".agents/skills/s{number}", description=f"Mends machine {number} of the plant." + "d" * (number % 7)
+        )
+    skills, wrong = world.discover(), list[str]()
+    for budget in range(2_000, 12_000, 251):  # the least of them has room for what the text says in any case
+        session = skills.session()
+        for message in ("mend machine 131 and 132", "mend machine 7", "machine 140"):
+            text = session.prompt(message=message, budget=budget).text
+            if len(text) > budget:
+                wrong.append(f"{budget} for {message}: {len(text)}")
+    assert wrong == []
