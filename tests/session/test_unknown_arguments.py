@@ -3,6 +3,8 @@
 import pytest
 
 from metier import Request
+from metier.hosts.formats import Definition
+from metier.hosts.formats.standard import StandardFormats
 from worlds import World
 
 ARGUMENTS = {
@@ -53,3 +55,9 @@ def test_a_script_does_not_run_without_the_arguments_that_were_meant_for_it(worl
     assert answer.code == "INVALID_PARAM"
     assert "there is no argument `args`; did you mean `arguments`?" in answer.text
     assert session.call("skill_load", {"name": "pdf", "parent": None, "nothing": None}).ok, "null is as good as absent"
+
+
+def test_a_host_whose_schema_names_no_arguments_takes_any(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandardFormats, "define", lambda *_: Definition("Finds skills.", {"type": "object"}))
+    world.skill(".agents/skills/pdf", description="Fills forms.")
+    assert "pdf" in world.discover().session().call("skill_search", {"query": "forms", "more": 1}).text

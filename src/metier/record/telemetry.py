@@ -36,6 +36,7 @@ REFUSALS: Final = ("PolicyDenied", "PathEscape", "ScriptRefused", "ACCESS_DENIED
 
 _ATTRIBUTES: Final = {
     "skill_loaded": "skill.name=name skill.digest skill.size skill.again=already_loaded skill.truncated +skill.path",
+    "skill_unloaded": "skill.name=name",
     "skill_invoked": "skill.name=name skill.mode",
     "skill_resource_read": "skill.name=name resource.size resource.truncated +resource.path",
     "skill_resource_refused": "skill.name=name refusal.reason +resource.path",

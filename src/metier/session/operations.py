@@ -131,7 +131,7 @@ class Search(Operation[SearchResult], kw_only=True):
     scope: Annotated[str | None, about("Only skills of this scope.")] = None
     context: Annotated[
         str | None,
-        about("Optional context, used only to break ties: languages, names of files, earlier requests.", nul=True),
+        about("Optional context with little weight: languages, names of files, earlier requests.", nul=True),
     ] = None
     by: _By = "user"
 

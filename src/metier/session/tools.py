@@ -111,7 +111,7 @@ def parse(
 def _understand(role: Role, given: ToolArguments, operation: ToolOperation, fields: ToolFields) -> Operation[Any]:
     shapes = formats.shapes(given.surroundings.profile, role)
     definition = shapes.define(role, replace(given.surroundings, parameters=fields(role), visible=()))
-    known = cast("JsonObject", definition.schema["properties"])
+    known = cast("JsonObject", definition.schema.get("properties", given.given))  # a host of others may name none
     unknown = next((key for key, value in given.given.items() if key not in known and value is not None), None)
     if unknown is not None:  # left out in silence, the call would do something else than the model meant
         close = "".join(f"; did you mean `{name}`?" for name in nearest(unknown, known))

@@ -378,7 +378,8 @@ class Invocation(Value):
 
 
 class Compaction(Value):
-    """The text to restore after a host compacted its context: the newest skills in full, the others by reference."""
+    """The text to restore after a host compacted its context: the newest skills in full, the others by reference, and
+    those without room by name."""
 
     text: str
     restored: tuple[str, ...]

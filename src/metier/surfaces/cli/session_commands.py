@@ -34,7 +34,7 @@ by_option = option(
 @click.argument("query")
 @option("--limit N", "How many to show.", type=int)
 @option("--scope S", "Only skills of this scope.")
-@option("--context TEXT", "Optional context, used only to break ties: languages, names of files.")
+@option("--context TEXT", "Optional context with little weight: languages, names of files.")
 @option("--explain", "Say why each skill was found.")
 @option("--wait", "Wait until the text of all skills is indexed.")
 @by_option
